@@ -1,0 +1,1 @@
+"""The durable log beside Redis, NATS, SQLite, RocksDB and LMDB."""

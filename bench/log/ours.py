@@ -1,0 +1,117 @@
+"""Our store as the bench drives it: in process, with its upkeep on a thread beside it."""
+
+import secrets
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+from pathlib import Path
+from typing import cast
+
+from bench.support.workload import Message
+from syncline.storage.base import Job, Store, StreamKind, commit
+from syncline.storage.files import DiskFiles
+from syncline.storage.opening import open_store
+from syncline.storage.options import StoreOptions
+from syncline.values import limits
+from syncline.values.ids import StreamId
+
+_CREATED_TOGETHER = 1024
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def open_ours(
+    folder: Path, *, kind: str = "log", is_durable: bool = True, has_job_process: bool = True
+) -> Store:
+    return open_store(
+        kind,
+        str(folder),
+        DiskFiles(),
+        StoreOptions(is_durable=is_durable, has_job_process=has_job_process),
+        now_ms=now_ms(),
+        random_bytes=secrets.token_bytes,
+    )
+
+
+def as_stream(queue: bytes) -> StreamId:
+    # Not wrapped: 24 bytes by construction, and this stands in measured loops.
+    return cast(StreamId, queue)
+
+
+def create_queues(store: Store, queues: Iterable[bytes]) -> None:
+    source = iter(queues)
+    while group := list(islice(source, _CREATED_TOGETHER)):
+        for queue in group:
+            store.create(as_stream(queue), StreamKind.QUEUE, 0, now_ms())
+        commit(store)
+
+
+class Upkeep:
+    """One job at a time on a thread, as the server does it; call `turn` between batches."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._thread = ThreadPoolExecutor(1)
+        self._running: tuple[Job, Future[object]] | None = None
+
+    def turn(self) -> None:
+        """Take over what is done and start what is due; never waits."""
+        if self._running is not None:
+            job, result = self._running
+            if not result.done():
+                return
+            self._store.finish_job(job, result.result())
+            self._running = None
+        due = self._store.take_job()
+        if due is not None:
+            self._running = due, self._thread.submit(self._store.run_job, due)
+
+    def finish(self) -> None:
+        """Do everything that is due."""
+        self.turn()
+        while self._running is not None:
+            self._running[1].result()
+            self.turn()
+        self._thread.shutdown()
+
+
+class OurStore:
+    """The log as an embedded store (bench.peers.embedded)."""
+
+    def __init__(self, folder: Path, queues: Iterable[bytes], *, kind: str = "log") -> None:
+        self.store = open_ours(folder, kind=kind)
+        create_queues(self.store, queues)
+        self._upkeep = Upkeep(self.store)
+
+    def write(self, messages: Sequence[Message], acknowledged: Sequence[bytes] = ()) -> None:
+        """Acknowledgements ride with the messages; alone, they are written as they are."""
+        store = self.store
+        append, time_ms = store.append, now_ms()
+        for queue, body in messages:
+            append(as_stream(queue), body, time_ms)
+        for queue in acknowledged:
+            store.truncate_before(as_stream(queue), store.state(as_stream(queue)).first + 1)
+        while (batch := store.take_batch(acknowledgements=not messages)) is not None:
+            store.write_batch(batch)
+            store.finish_batch(batch)
+        self._upkeep.turn()
+
+    def read(self, queues: Sequence[bytes]) -> list[bytes]:
+        read, bytes_max = self.store.read, limits.read_bytes_max
+        return [read(as_stream(queue), 0, 1, bytes_max)[0].payload for queue in queues]
+
+    def settle(self) -> None:
+        """Write what was held back and do the upkeep that is due."""
+        commit(self.store)
+        self._upkeep.finish()
+        self._upkeep = Upkeep(self.store)
+
+    def count(self) -> int:
+        return sum(self.store.state(stream).unread_count for stream in self.store.streams())
+
+    def close(self) -> None:
+        self._upkeep.finish()
+        self.store.close()

@@ -1,0 +1,193 @@
+"""A RESP client that delivers and acknowledges, in a process of its own.
+
+All requests and all expected replies are built before the clock starts, so that the client costs
+next to nothing while it runs, and every reply byte is compared. One trip carries the
+acknowledgements of what the last trip delivered (XDEL) and the reads of the next messages (XRANGE …
+COUNT 1): a message is acknowledged only after it was received.
+
+    python -m bench.log.resp_client '{"port": …, "server_pid": …, …}'
+"""
+
+import json
+import random
+import select
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bench.support.processes import BenchError, cpu_seconds
+from bench.support.redis_benchmark import key
+
+_RECEIVE_BYTES = 1 << 20
+_SILENCE_SECONDS_MAX = 60
+
+
+@dataclass(slots=True)
+class Trip:
+    request: bytes
+    reply: bytes
+
+
+def request(*words: bytes) -> bytes:
+    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(w), w) for w in words)
+
+
+def bulk(value: bytes) -> bytes:
+    return b"$%d\r\n%s\r\n" % (len(value), value)
+
+
+class Connection:
+    """Trips in order: one under way, compared to the byte."""
+
+    def __init__(self, port: int, trips: Sequence[Trip]) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), 10)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._trips = trips
+        self._next = 0
+        self._wanted = b""
+        self._received = bytearray()
+
+    def send_next(self) -> bool:
+        """False when all trips were made."""
+        if self._next == len(self._trips):
+            return False
+        trip = self._trips[self._next]
+        self._next += 1
+        self._wanted = trip.reply
+        self.socket.sendall(trip.request)
+        return True
+
+    def receive(self) -> bool:
+        """True when the whole reply is here."""
+        data = self.socket.recv(_RECEIVE_BYTES)
+        if not data:
+            raise BenchError("the server closed the connection")
+        if self._received or len(data) != len(self._wanted):
+            self._received += data
+            if len(self._received) < len(self._wanted) and self._received[:1] != b"-":
+                return False
+            data = bytes(self._received)
+            self._received.clear()
+        if data != self._wanted:
+            raise BenchError(f"unexpected reply {data[:120]!r}, expected {self._wanted[:120]!r}")
+        return True
+
+
+def run_trips(port: int, trips_of: Sequence[Sequence[Trip]]) -> float:
+    """All trips of all connections at once; return the seconds."""
+    connections = [Connection(port, trips) for trips in trips_of]
+    poll = select.epoll()
+    by_descriptor = {connection.socket.fileno(): connection for connection in connections}
+    for descriptor in by_descriptor:
+        poll.register(descriptor, select.EPOLLIN)
+    began = time.perf_counter()
+    open_count = sum(connection.send_next() for connection in connections)
+    while open_count:
+        ready = poll.poll(_SILENCE_SECONDS_MAX)
+        if not ready:
+            raise BenchError(f"no reply for {_SILENCE_SECONDS_MAX} s")
+        for descriptor, _ in ready:
+            connection = by_descriptor[descriptor]
+            if connection.receive() and not connection.send_next():
+                open_count -= 1
+    seconds = time.perf_counter() - began
+    poll.close()
+    for connection in connections:
+        connection.socket.close()
+    return seconds
+
+
+def build(
+    connections: int, pipelined: int, trip_count: int, queue_count: int, body: bytes
+) -> tuple[list[list[Trip]], list[list[Trip]]]:
+    """What fills the queues, and what delivers and acknowledges all of it again.
+
+    Each connection has its own queues, so their order does not depend on the other connections.
+    """
+    chance = random.Random(3)
+    queues_each = queue_count // connections
+    if queues_each < pipelined:
+        raise ValueError(f"{queue_count} queues are too few for {connections} connections")
+    fill: list[list[Trip]] = []
+    take: list[list[Trip]] = []
+    for connection in range(connections):
+        own = range(connection * queues_each, (connection + 1) * queues_each)
+        chosen = [chance.sample(own, pipelined) for _ in range(trip_count)]
+        last_seq: dict[int, int] = {}
+        numbered = [[(key(q), _next_id(last_seq, q)) for q in trip] for trip in chosen]
+        fill.append(
+            [
+                Trip(
+                    b"".join(request(b"XADD", queue, id_, b"f", body) for queue, id_ in trip),
+                    b"".join(bulk(id_) for _, id_ in trip),
+                )
+                for trip in numbered
+            ]
+        )
+        take.append(_deliveries(numbered, body))
+    return fill, take
+
+
+def _next_id(last_seq: dict[int, int], queue: int) -> bytes:
+    last_seq[queue] = last_seq.get(queue, 0) + 1
+    return b"%d-0" % last_seq[queue]
+
+
+def _deliveries(numbered: list[list[tuple[bytes, bytes]]], body: bytes) -> list[Trip]:
+    trips: list[Trip] = []
+    tail = b"*2\r\n" + bulk(b"f") + bulk(body)
+    for before, after in zip([[], *numbered], [*numbered, []], strict=True):
+        acknowledge = b"".join(request(b"XDEL", queue, id_) for queue, id_ in before)
+        read = b"".join(request(b"XRANGE", queue, b"-", b"+", b"COUNT", b"1") for queue, _ in after)
+        delivered = b"".join(b"*1\r\n*2\r\n" + bulk(id_) + tail for _, id_ in after)
+        trips.append(Trip(acknowledge + read, b":1\r\n" * len(before) + delivered))
+    return trips
+
+
+def count_stored(port: int, queue_count: int) -> int:
+    """What the server says it holds, queue by queue."""
+    total = 0
+    with socket.create_connection(("127.0.0.1", port), 30) as link:
+        for start in range(0, queue_count, 1000):
+            asked = range(start, min(start + 1000, queue_count))
+            link.sendall(b"".join(request(b"XLEN", key(index)) for index in asked))
+            received = b""
+            while received.count(b"\r\n") < len(asked):
+                more = link.recv(_RECEIVE_BYTES)
+                if not more:
+                    raise BenchError("the server closed the connection")
+                received += more
+            total += sum(int(line[1:]) for line in received.split())
+    return total
+
+
+def main(task: dict[str, Any]) -> dict[str, float]:
+    port, pid = int(task["port"]), int(task["server_pid"])
+    body = random.Random(2).randbytes(int(task["body_bytes"]))
+    fill, take = build(
+        task["connections"], task["pipelined"], task["trip_count"], task["queue_count"], body
+    )
+    fill_seconds = run_trips(port, fill)
+    message_count = task["connections"] * task["pipelined"] * task["trip_count"]
+    stored = count_stored(port, task["queue_count"])
+    if stored != message_count:
+        raise BenchError(f"{message_count} messages were acknowledged, {stored} are stored")
+    cpu_before = cpu_seconds(pid)
+    seconds = run_trips(port, take)
+    cpu = cpu_seconds(pid) - cpu_before
+    left = count_stored(port, task["queue_count"])
+    if left != 0:
+        raise BenchError(f"all messages were acknowledged, {left} are still stored")
+    return {
+        "message_count": message_count,
+        "append_per_second": message_count / fill_seconds,
+        "per_second": message_count / seconds,
+        "cpu_us": cpu / message_count * 1e6,
+    }
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(main(json.loads(sys.argv[1]))) + "\n")

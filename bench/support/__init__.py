@@ -1,0 +1,1 @@
+"""What every bench needs: rounds, figures, processes, a private device, made-up messages."""

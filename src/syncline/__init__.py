@@ -1,0 +1,1 @@
+"""Syncline: a durable sync router."""

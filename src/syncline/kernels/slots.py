@@ -1,0 +1,151 @@
+"""Finds many streams at once in a mapped queue table (docs/formats/log.md, "Queue table").
+
+The owner of the table writes to the same bytes while we read. So each slot is copied once, and all
+that is said about it comes from that copy. A copy that fails its checksum, or a search that passed
+over such a one, is *unsure*: nothing may be concluded from it.
+
+A slot as eight little-endian 64-bit words:
+    0-2  stream
+    3    born
+    4    first
+    5    next
+    6    applied
+    7    quota 16 bits, flags 8, state 8, crc 32; from the lowest bit up
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from syncline.kernels.crc32c import crc32c_rows
+
+TABLE_HEADER_BYTES: Final = 4096
+SLOT_BYTES: Final = 64
+STREAM_BYTES: Final = 24
+CAPACITY_MAX: Final = (1 << 40) - 1
+
+NOT_FOUND: Final = -1
+STATE_NEVER_USED: Final = 0
+STATE_USED: Final = 1
+
+_WORDS: Final = SLOT_BYTES // 8
+_STREAM_WORDS: Final = STREAM_BYTES // 8
+_CHECKED_BYTES: Final = 60
+_HALF: Final = np.uint64(32)
+_LOW_HALF: Final = np.uint64(0xFFFF_FFFF)
+
+Words = npt.NDArray[np.uint64]
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundSlots:
+    """One row for each stream that was looked for. Words of a stream not found are zero."""
+
+    index: npt.NDArray[np.int64]
+    # The copy fails its checksum, or the search passed over a slot that does.
+    is_unsure: Flags
+    words: Words
+
+    @property
+    def is_found(self) -> Flags:
+        return self.index != NOT_FOUND
+
+    @property
+    def born(self) -> Words:
+        return self.words[:, 3]
+
+    @property
+    def first(self) -> Words:
+        return self.words[:, 4]
+
+    @property
+    def next(self) -> Words:
+        return self.words[:, 5]
+
+    @property
+    def flags(self) -> Words:
+        return (self.words[:, 7] >> np.uint64(16)) & np.uint64(0xFF)
+
+    @property
+    def state(self) -> Words:
+        return _state(self.words)
+
+
+class SlotFinder:
+    """Searches the bytes of one table file. Holds on to them until `release`."""
+
+    def __init__(self, table: npt.NDArray[np.uint8]) -> None:
+        slots = (len(table) - TABLE_HEADER_BYTES) // SLOT_BYTES
+        if not 1 <= slots <= CAPACITY_MAX:
+            raise ValueError(f"a table of {len(table)} bytes has no slots or too many")
+        self.capacity = slots
+        end = TABLE_HEADER_BYTES + slots * SLOT_BYTES
+        self._slots = table[TABLE_HEADER_BYTES:end].view("<u8").reshape(slots, _WORDS)
+
+    def release(self) -> None:
+        """Let go of the table's bytes, so that their map can be closed."""
+        self._slots = np.zeros((0, _WORDS), np.uint64)
+
+    def find(self, streams: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
+        """The slot index of each stream of shape (count, 24), used or deleted; else NOT_FOUND."""
+        return self.look_up(streams).index
+
+    def look_up(self, streams: npt.NDArray[np.uint8]) -> FoundSlots:
+        """Where each stream is, and a checked copy of its slot."""
+        wanted = np.ascontiguousarray(streams).view("<u8").reshape(-1, _STREAM_WORDS)
+        count = len(wanted)
+        index = np.full(count, NOT_FOUND, np.int64)
+        words = np.zeros((count, _WORDS), np.uint64)
+        is_unsure = np.zeros(count, np.bool_)
+        # The searches still under way: which stream, and the slot it looks at.
+        open_ = np.arange(count)
+        at = start_slots(wanted[:, 0], self.capacity)
+        for _ in range(self.capacity):
+            if not len(open_):
+                break
+            seen = self._slots[at]
+            is_end = _state(seen) == STATE_NEVER_USED
+            is_match = ~is_end & np.all(seen[:, :_STREAM_WORDS] == wanted[open_], axis=1)
+            is_damaged = ~_is_sound(seen, is_end)
+            # A damaged slot passed over may have been the one we look for...
+            is_unsure[open_] |= is_damaged
+            hit = open_[is_match]
+            index[hit] = at[is_match]
+            words[hit] = seen[is_match]
+            # ...unless that is found after all: then its own checksum alone decides.
+            is_unsure[hit] = is_damaged[is_match]
+            goes_on = ~(is_end | is_match)
+            open_ = open_[goes_on]
+            at = (at[goes_on] + 1) % self.capacity
+        return FoundSlots(index, is_unsure, words)
+
+
+def start_slots(first_words: Words, capacity: int) -> npt.NDArray[np.int64]:
+    """Where the search for each stream starts: (first word x capacity) >> 64, exactly.
+
+    NumPy has no 128-bit product, so it is put together from products of 32-bit halves.
+    """
+    high, low = first_words >> _HALF, first_words & _LOW_HALF
+    capacity_high, capacity_low = np.uint64(capacity >> 32), np.uint64(capacity & 0xFFFF_FFFF)
+    low_high = low * capacity_high
+    high_low = high * capacity_low
+    carry = (
+        ((low * capacity_low) >> _HALF) + (low_high & _LOW_HALF) + (high_low & _LOW_HALF)
+    ) >> _HALF
+    top = high * capacity_high + (low_high >> _HALF) + (high_low >> _HALF) + carry
+    return top.astype(np.int64)
+
+
+def _state(words: Words) -> Words:
+    return (words[:, 7] >> np.uint64(24)) & np.uint64(0xFF)
+
+
+def _is_sound(words: Words, is_end: Flags) -> Flags:
+    """Slots never used are all zeros; the others pass their checksum."""
+    image = np.ascontiguousarray(words).view(np.uint8).reshape(-1, SLOT_BYTES)
+    crc = (words[:, 7] >> _HALF).astype(np.uint32)
+    is_checked = crc32c_rows(image[:, :_CHECKED_BYTES]) == crc
+    return np.where(is_end, ~words.any(axis=1), is_checked)

@@ -1,0 +1,96 @@
+"""What `/metrics` shows: counters of the committer, the store and the HTTP face.
+
+Nothing is counted twice: the numbers are read where they are kept, when somebody asks.
+"""
+
+from collections.abc import Callable, Iterable
+
+from prometheus_client import CollectorRegistry, Counter, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from syncline.server.committer import Committer
+from syncline.storage.base import Store
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Metrics:
+    """A registry of its own, so that two routers in one process do not share numbers."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._requests = Counter(
+            "syncline_http_requests",
+            "Answered requests by method, route and status.",
+            ["method", "route", "status"],
+            registry=self._registry,
+        )
+        self._jobs = Counter(
+            "syncline_upkeep_jobs", "Finished pieces of upkeep.", ["job"], registry=self._registry
+        )
+        self._expired = Counter(
+            "syncline_expired_messages", "Messages dropped by age.", registry=self._registry
+        )
+        self._scrubbed = Counter(
+            "syncline_scrubbed_bytes", "Sealed bytes read again.", registry=self._registry
+        )
+
+    def watch(self, store: Store, committer: Committer, free_bytes: Callable[[], int]) -> None:
+        self._registry.register(_StoreCollector(store, committer, free_bytes))
+
+    def count_request(self, method: str, route: str, status: int) -> None:
+        self._requests.labels(method, route, str(status)).inc()
+
+    def count_job(self, name: str) -> None:
+        self._jobs.labels(name).inc()
+
+    def count_expired(self, count: int) -> None:
+        self._expired.inc(count)
+
+    def count_scrubbed(self, byte_count: int) -> None:
+        self._scrubbed.inc(byte_count)
+
+    def text(self) -> bytes:
+        return generate_latest(self._registry)
+
+
+class _StoreCollector(Collector):
+    def __init__(self, store: Store, committer: Committer, free_bytes: Callable[[], int]) -> None:
+        self._store = store
+        self._committer = committer
+        self._free_bytes = free_bytes
+
+    def collect(self) -> Iterable[Metric]:
+        stats = self._committer.stats
+        pace = self._committer.pace
+        kept = self._store.stats()
+        yield _counter("commit_batches", "Batches made durable.", stats.batch_count)
+        yield _counter(
+            "commit_inline_batches", "Batches written in the loop.", stats.inline_batch_count
+        )
+        yield _counter(
+            "commit_refused_batches", "Batches that a full disk refused.", stats.refused_batch_count
+        )
+        yield _counter("commit_records", "Records made durable.", stats.record_count)
+        yield _counter("commit_bytes", "Bytes made durable.", stats.byte_count)
+        yield _counter("commit_seconds", "Time spent writing and syncing.", stats.write_seconds)
+        yield _gauge(
+            "commit_slowest_seconds", "Slowest write of late, fading.", pace.slowest_seconds
+        )
+        yield _gauge("commit_batch_bytes_max", "Learnt cap on a batch.", pace.batch_bytes_max)
+        yield _gauge("waiting_bytes", "Bytes on their way to the disk.", self._store.waiting_bytes)
+        yield _gauge("streams", "Queues and documents.", kept.stream_count)
+        yield _gauge("disk_bytes", "Bytes that the data folder takes.", kept.disk_bytes)
+        yield _gauge("disk_files", "Files in the data folder.", kept.file_count)
+        yield _gauge("disk_free_bytes", "Bytes free on its device.", self._free_bytes())
+        yield _counter("torn_tails", "Torn ends of the log, cut at a start.", kept.torn_tail_count)
+        yield _gauge("damaged_places", "Known damage in the data folder.", kept.damage_count)
+
+
+def _counter(name: str, about: str, value: float) -> Metric:
+    return CounterMetricFamily(f"syncline_{name}", about, value=value)
+
+
+def _gauge(name: str, about: str, value: float) -> Metric:
+    return GaugeMetricFamily(f"syncline_{name}", about, value=value)

@@ -1,0 +1,205 @@
+"""Queues over a store: stage, wait until it is durable, answer.
+
+Every face that works with queues comes through here, so that all keep the same rules:
+- Nothing is answered before it is durable. A caller that goes away changes nothing.
+- A reader that waits is registered before it looks, so no message slips by between the two.
+- Producers wait for room, and are refused when the disk is nearly full; readers never are.
+"""
+
+import asyncio
+import heapq
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+from syncline.core import queue
+from syncline.core.queue import QueueView, ReadRequest
+from syncline.errors import QuotaExceededError, StorageError, StoreFullError, SynclineError
+from syncline.server.committer import Committer
+from syncline.storage.applying import stage
+from syncline.storage.base import Entry, Store, StreamKind, StreamState
+from syncline.values import limits
+from syncline.values.ids import STREAM_ID_BYTES, StreamId
+from syncline.values.records import AppendEntry, CreateStream, DeleteStream, Record
+
+
+class Queues:
+    """See the module. Every method raises UnknownQueueError for a queue that does not exist."""
+
+    def __init__(
+        self,
+        store: Store,
+        committer: Committer,
+        clock_ms: Callable[[], int],
+        random_bytes: Callable[[int], bytes],
+        quota_default: int = limits.queue_quota_default,
+    ) -> None:
+        # Why new messages are refused for now; reading and acknowledging free space and go on.
+        self.shortage: StoreFullError | None = None
+        self._store = store
+        self._committer = committer
+        self._clock_ms = clock_ms
+        self._random_bytes = random_bytes
+        self._quota_default = quota_default
+        # Bounded by the number of connections: each waits for one queue at a time.
+        self._arrivals: dict[StreamId, set[asyncio.Event]] = {}
+        self._is_draining = False
+
+    async def create(self, stream: StreamId | None, quota: int | None) -> StreamId:
+        """Raises QueueExistsError, MalformedMessageError, StoreFullError."""
+        checked = queue.checked_quota(self._quota_default if quota is None else quota)
+        self._check_space()
+        stream = stream or StreamId(self._random_bytes(STREAM_ID_BYTES))
+        self._stage(CreateStream(stream, StreamKind.QUEUE, checked, self._clock_ms()))
+        await self._committer.durable()
+        return stream
+
+    async def delete(self, stream: StreamId) -> None:
+        self._stage(DeleteStream(stream))
+        # Readers that wait learn that there is nothing left to wait for.
+        self._wake(stream)
+        await self._committer.durable()
+
+    async def append(self, stream: StreamId, payload: bytes) -> int:
+        """Return the sequence of the message once it is durable.
+
+        Raises QuotaExceededError, LimitExceededError, StoreFullError.
+        """
+        self._check_space()
+        await self._committer.room(len(payload))
+        seq = self._append(stream, payload)
+        await self._arrives(stream)
+        return seq
+
+    async def append_many(
+        self, stream: StreamId, payloads: Sequence[bytes]
+    ) -> tuple[int, int, SynclineError | None]:
+        """Append in order up to the first refusal; all that was taken is durable on return.
+
+        Return the first sequence, how many were taken, and why the next one was not.
+        """
+        self._check_space()
+        await self._committer.room(sum(map(len, payloads)))
+        first_seq, count = 0, 0
+        refusal: SynclineError | None = None
+        for payload in payloads:
+            try:
+                seq = self._append(stream, payload)
+            except SynclineError as error:
+                refusal = error
+                break
+            first_seq = first_seq or seq
+            count += 1
+        if count:
+            await self._arrives(stream)
+        return first_seq, count, refusal
+
+    async def read(
+        self, stream: StreamId, request: ReadRequest, wait_seconds: float = 0.0
+    ) -> list[Entry]:
+        """Durable messages, in order. With none there, wait for one for so long."""
+        if wait_seconds <= 0:
+            return self._look(stream, request)
+        with self._expecting(stream) as arrival:
+            try:
+                async with asyncio.timeout(wait_seconds):
+                    while not (found := self._look(stream, request)) and not self._is_draining:
+                        arrival.clear()
+                        await arrival.wait()
+            except TimeoutError:
+                return []
+            return found
+
+    async def acknowledge(self, stream: StreamId, seq: int) -> int:
+        """Let go of everything up to `seq`; return the first sequence still wanted.
+
+        Raises MalformedMessageError, UnexpectedMessageError.
+        """
+        durable_next = await self._durable_next(stream, seq)
+        view = QueueView(stream, self._store.state(stream).first, durable_next)
+        outcome = queue.acknowledge(view, seq)
+        for record in outcome.writes:
+            self._stage(record)
+        await self._committer.durable(acknowledgements=True)
+        (acknowledged,) = outcome.sends
+        return acknowledged.first
+
+    def state(self, stream: StreamId) -> StreamState:
+        return self._store.state(stream)
+
+    def page(self, after: StreamId | None, count: int) -> list[StreamId]:
+        """The next `count` queues in the order of their ids. Looks at all of them."""
+        later = (
+            stream
+            for stream in self._store.streams()
+            if (after is None or stream > after)
+            and self._store.state(stream).kind is StreamKind.QUEUE
+        )
+        return heapq.nsmallest(count, later)
+
+    def drain(self) -> None:
+        """Send waiting readers home: the router is about to stop."""
+        self._is_draining = True
+        for stream in list(self._arrivals):
+            self._wake(stream)
+
+    # Writing.
+
+    def _stage(self, record: Record) -> int | None:
+        return stage(self._store, record)
+
+    def _append(self, stream: StreamId, payload: bytes) -> int:
+        try:
+            seq = self._stage(AppendEntry(stream, payload, self._clock_ms()))
+        except QuotaExceededError:
+            # The first refusal left a marker that the reader must get.
+            self._committer.when_durable(partial(self._arrived, stream))
+            raise
+        assert seq is not None
+        return seq
+
+    async def _arrives(self, stream: StreamId) -> None:
+        # Apart from the wait below: readers are woken even if this caller has gone by then.
+        self._committer.when_durable(partial(self._arrived, stream))
+        await self._committer.durable()
+
+    def _arrived(self, stream: StreamId, failure: StorageError | None) -> None:
+        if failure is None:
+            self._wake(stream)
+
+    def _check_space(self) -> None:
+        if self.shortage is not None:
+            raise self.shortage
+
+    # Reading.
+
+    def _look(self, stream: StreamId, request: ReadRequest) -> list[Entry]:
+        return self._store.read(stream, request.from_seq, request.count_max, request.bytes_max)
+
+    async def _durable_next(self, stream: StreamId, seq: int) -> int:
+        """A sequence below which all is durable: the highest that says whether `seq` is."""
+        staged_next = self._store.state(stream).next
+        if self._committer.is_idle or seq >= staged_next:
+            return staged_next
+        found = self._store.read(stream, seq, 1, 1)
+        if found and found[0].seq == seq:
+            return seq + 1
+        # On its way to the disk, damaged, or acknowledged already; not the first after this wait.
+        await self._committer.durable()
+        return staged_next
+
+    @contextmanager
+    def _expecting(self, stream: StreamId) -> Generator[asyncio.Event]:
+        arrival = asyncio.Event()
+        self._arrivals.setdefault(stream, set()).add(arrival)
+        try:
+            yield arrival
+        finally:
+            waiting = self._arrivals[stream]
+            waiting.discard(arrival)
+            if not waiting:
+                del self._arrivals[stream]
+
+    def _wake(self, stream: StreamId) -> None:
+        for arrival in self._arrivals.get(stream, ()):
+            arrival.set()

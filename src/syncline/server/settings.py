@@ -1,0 +1,169 @@
+"""Every setting of the router, with its default, its bounds and what it is for."""
+
+from dataclasses import dataclass, field, fields
+from typing import cast
+
+from syncline.storage.opening import AUTO_KIND, STORE_KINDS
+from syncline.storage.options import StoreOptions
+from syncline.values import limits
+from syncline.values.limits import MIB
+
+ENVIRONMENT_PREFIX = "SYNCLINE_"
+DAY_SECONDS = 24 * 60 * 60
+
+Value = str | int | bool
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What is known of one setting."""
+
+    key: str
+    about: str
+    type: type[str] | type[int] | type[bool]
+    default: Value
+    low: int = 0
+    high: int = 0
+    choices: tuple[str, ...] = ()
+    is_secret: bool = False
+
+    @property
+    def variable(self) -> str:
+        return ENVIRONMENT_PREFIX + self.key.replace(".", "_").upper()
+
+
+def _text(key: str, default: str, about: str, *choices: str) -> str:
+    known = Setting(key, about, str, default, choices=choices)
+    return field(default=default, metadata={"setting": known})
+
+
+def _secret(key: str, about: str) -> str:
+    known = Setting(key, about, str, "", is_secret=True)
+    return field(default="", repr=False, metadata={"setting": known})
+
+
+def _number(key: str, default: int, low: int, high: int, about: str) -> int:
+    known = Setting(key, about, int, default, low, high)
+    return field(default=default, metadata={"setting": known})
+
+
+def _switch(key: str, default: bool, about: str) -> bool:
+    known = Setting(key, about, bool, default)
+    return field(default=default, metadata={"setting": known})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Every setting, with its default. The field `http_port` is the setting `http.port`."""
+
+    store_folder: str = _text("store.folder", "./syncline-data", "where the data is")
+    store_kind: str = _text(
+        "store.kind",
+        AUTO_KIND,
+        "how it is kept; auto is what the folder holds already, and a log in a new one",
+        AUTO_KIND,
+        *STORE_KINDS,
+    )
+    store_durability: str = _text(
+        "store.durability",
+        "commit",
+        "commit: on the device before it is acknowledged; relaxed: left to the operating system",
+        "commit",
+        "relaxed",
+    )
+    store_segment_bytes: int = _number(
+        "store.segment_bytes",
+        limits.segment_bytes_default,
+        limits.segment_bytes_min,
+        limits.segment_bytes_max,
+        "size of one file of the log",
+    )
+    store_refuses_damage: bool = _switch(
+        "store.refuses_damage", False, "do not start on a damaged log; else whole queues are served"
+    )
+    store_free_bytes_min: int = _number(
+        "store.free_bytes_min",
+        64 * MIB,
+        0,
+        1 << 50,
+        "with less free space new messages are refused; reading and acknowledging go on",
+    )
+
+    queues_quota_default: int = _number(
+        "queues.quota_default",
+        limits.queue_quota_default,
+        0,
+        limits.queue_quota_max,
+        "unread messages a new queue may hold; 0 for no quota",
+    )
+    queues_expire_after_seconds: int = _number(
+        "queues.expire_after_seconds",
+        0,
+        0,
+        3_650 * DAY_SECONDS,
+        "age at which unread messages are dropped; 0 keeps them",
+    )
+
+    http_host: str = _text("http.host", "127.0.0.1", "address to listen on")
+    http_port: int = _number("http.port", 8080, 0, 65_535, "port to listen on; 0 for a free one")
+    http_allow_remote: bool = _switch(
+        "http.allow_remote", False, "allow an address that other machines can reach; needs a token"
+    )
+    http_token: str = _secret("http.token", "what callers must send as `Authorization: Bearer …`")
+    http_token_file: str = _text("http.token_file", "", "a file with the token, in place of it")
+    http_connection_count_max: int = _number(
+        "http.connection_count_max", 1_024, 1, 65_536, "connections at a time"
+    )
+    http_message_bytes_max: int = _number(
+        "http.message_bytes_max",
+        limits.entry_bytes_max,
+        1,
+        limits.entry_bytes_max,
+        "size of one message",
+    )
+    http_body_bytes_max: int = _number(
+        "http.body_bytes_max", 16 * MIB, 1_024, 64 * MIB, "size of one request, batches included"
+    )
+    http_request_seconds_max: int = _number(
+        "http.request_seconds_max",
+        30,
+        1,
+        3_600,
+        "time for a request to arrive, and for each part of an answer to be taken",
+    )
+    http_wait_seconds_max: int = _number(
+        "http.wait_seconds_max", 30, 0, 3_600, "how long a reader may wait for a message"
+    )
+
+    upkeep_scrub_bytes_per_second: int = _number(
+        "upkeep.scrub_bytes_per_second",
+        1 * MIB,
+        0,
+        1_024 * MIB,
+        "how fast sealed files are read again and checked; 0 for never",
+    )
+    upkeep_stop_seconds_max: int = _number(
+        "upkeep.stop_seconds_max", 10, 0, 600, "time that open requests get when the router stops"
+    )
+
+    log_format: str = _text(
+        "log.format", "auto", "auto is pretty on a terminal and json else", "auto", "json", "pretty"
+    )
+    log_level: str = _text(
+        "log.level", "info", "the least that is logged", "debug", "info", "warning", "error"
+    )
+    log_ids: bool = _switch("log.ids", False, "write queue ids into the log")
+
+    def store_options(self) -> StoreOptions:
+        return StoreOptions(
+            is_durable=self.store_durability == "commit",
+            segment_bytes=self.store_segment_bytes,
+            has_job_process=True,
+            refuses_damage=self.store_refuses_damage,
+        )
+
+
+SETTINGS: dict[str, Setting] = {
+    known.key: known
+    for known in (cast(Setting, each.metadata["setting"]) for each in fields(Settings))
+}

@@ -1,0 +1,245 @@
+"""What every message store offers: streams of entries, made durable in batches.
+
+A *stream* is a queue (messages of one reader, with a quota) or the updates of a document. Its entries
+have a gap-free sequence from 1. `first` is the lowest sequence still wanted, `next` the one the next
+entry gets; whatever is below `first` is gone. An acknowledgement and a truncation are the same thing:
+`first` moves up, and never down.
+
+How a write becomes durable, the same for each backend:
+
+    store.append(...)            staged: `state` shows it, `read` does not
+    batch = store.take_batch()   the owner closes what is staged
+    store.write_batch(batch)     blocks on the disk; the only call allowed on another thread
+    store.finish_batch(batch)    the owner makes it visible
+
+One owner calls everything but `write_batch`, and at most one taken batch is unfinished at a time.
+Batches are finished in the order in which they were taken.
+
+Promises that the conformance and crash suites check on every backend:
+- What a finished batch holds survives a crash. What no batch held may be lost, never half of it seen.
+- Entries of a stream come back in order, whole, without gap, repetition or invention.
+- Only appends, snapshots, creations and deletions wait for the disk. An acknowledgement may be
+  written later (`take_batch(acknowledgements=False)`): losing one means a redelivery, which
+  at-least-once allows.
+- Damage costs the damaged entries, is reported with its stream, and never stops another stream.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Protocol
+
+from syncline.values.ids import StreamId
+
+# The kind of a stream is part of a record, so it lives with the values; stores speak of it as theirs.
+from syncline.values.records import StreamKind as StreamKind
+
+
+class EntryKind(IntEnum):
+    """What an entry holds. A quota marker tells the reader that its sender was turned away."""
+
+    MESSAGE = 1
+    QUOTA_MARKER = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    seq: int
+    time_ms: int
+    payload: bytes
+    kind: EntryKind = EntryKind.MESSAGE
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The folded state of a document up to and including `up_to_seq`."""
+
+    up_to_seq: int
+    time_ms: int
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StreamState:
+    """As staged: what the next command will meet."""
+
+    kind: StreamKind
+    first: int
+    next: int
+    quota: int  # 0: none
+    is_blocked: bool  # a quota marker waits; appends are refused until the queue is empty
+
+    @property
+    def unread_count(self) -> int:
+        return self.next - self.first
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """One damaged place. `stream` and the lost sequences are None where they cannot be known."""
+
+    file: str
+    offset: int
+    reason: str
+    stream: StreamId | None = None
+    first_lost_seq: int | None = None
+    lost_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStats:
+    """Counters, never the result of a scan."""
+
+    stream_count: int
+    disk_bytes: int
+    file_count: int
+    committed_batch_count: int
+    committed_record_count: int
+    torn_tail_count: int
+    damage_count: int
+
+
+class Batch(Protocol):
+    """Writes that become durable together."""
+
+    @property
+    def byte_count(self) -> int: ...
+
+    @property
+    def record_count(self) -> int: ...
+
+
+class Job(Protocol):
+    """Upkeep that may run outside the owner's process: sealing, merging, preparing files."""
+
+    @property
+    def name(self) -> str: ...
+
+
+class Store(Protocol):
+    """See the module. Raises UnknownQueueError for a stream that does not exist."""
+
+    # Writing: staged at once, durable with the batch.
+
+    def create(self, stream: StreamId, kind: StreamKind, quota: int, now_ms: int) -> None:
+        """Raises QueueExistsError. A stream that was deleted may be created anew; it starts at 1."""
+        ...
+
+    def delete(self, stream: StreamId) -> None: ...
+
+    def append(self, stream: StreamId, payload: bytes, now_ms: int) -> int:
+        """Stage an entry and return its sequence.
+
+        Raises QuotaExceededError on a full queue; the first time, a quota marker is staged in place
+        of the message. The queue takes messages again once its reader has emptied it.
+        Raises LimitExceededError, StoreFullError or StoreBusyError; then nothing was staged.
+        """
+        ...
+
+    def truncate_before(self, stream: StreamId, seq: int) -> None:
+        """Let go of every entry below `seq`. A position already passed changes nothing.
+
+        Raises LimitExceededError for a position above `next`.
+        """
+        ...
+
+    def put_snapshot(
+        self, stream: StreamId, up_to_seq: int, payload: bytes, now_ms: int
+    ) -> None:
+        """Replace the snapshot. It must cover no less than the last one and nothing to come."""
+        ...
+
+    def move_cursor(self, stream: StreamId, name: bytes, seq: int) -> None:
+        """Set the absolute position of a reader; positions may go back only by dropping it first."""
+        ...
+
+    def drop_cursor(self, stream: StreamId, name: bytes) -> None: ...
+
+    # Looking.
+
+    def state(self, stream: StreamId) -> StreamState: ...
+
+    def read(
+        self, stream: StreamId, from_seq: int, count_max: int, bytes_max: int
+    ) -> list[Entry]:
+        """Durable entries from `max(from_seq, first)` on, in order; at least one if there is one.
+
+        A damaged entry is left out, reported by `damage`, and stays until truncated.
+        """
+        ...
+
+    def snapshot(self, stream: StreamId) -> Snapshot | None: ...
+
+    def cursors(self, stream: StreamId) -> Mapping[bytes, int]: ...
+
+    def streams(self) -> Iterator[StreamId]: ...
+
+    # Committing.
+
+    def take_batch(self, *, acknowledgements: bool = True) -> Batch | None:
+        """Close what is staged; None if nothing waits for the disk.
+
+        With `acknowledgements=False` those that would make the write larger stay back, up to
+        `limits.deferred_ack_count_max` of them.
+        """
+        ...
+
+    def write_batch(self, batch: Batch) -> None:
+        """Raises DeviceError: fatal, the store must be opened anew."""
+        ...
+
+    def finish_batch(self, batch: Batch) -> None: ...
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Staged or taken, not yet finished."""
+        ...
+
+    # Upkeep.
+
+    def expire_before(self, time_ms: int, count_max: int) -> int:
+        """Stage the truncation of entries older than `time_ms`; return how many, at most `count_max`.
+
+        Quota markers do not expire: they tell the reader something.
+        """
+        ...
+
+    def take_job(self) -> Job | None:
+        """The next piece of upkeep, or None. One at a time."""
+        ...
+
+    def run_job(self, job: Job) -> object:
+        """Do it, here and now, without touching the store's memory: any thread may run it."""
+        ...
+
+    def finish_job(self, job: Job, result: object) -> None:
+        """Take the result over; by the owner."""
+        ...
+
+    def scrub(self, bytes_max: int) -> int:
+        """Check the next stretch of what is sealed; return the bytes read, 0 at the end of a round."""
+        ...
+
+    def damage(self) -> Sequence[Damage]: ...
+
+    def stats(self) -> StoreStats: ...
+
+    def close(self) -> None:
+        """Make what is staged durable and let go of the folder."""
+        ...
+
+
+def commit(store: Store) -> None:
+    """Make everything staged durable and visible, here and now. For tools and tests."""
+    while (batch := store.take_batch()) is not None:
+        store.write_batch(batch)
+        store.finish_batch(batch)
+
+
+def run_jobs(store: Store) -> int:
+    """Do all the upkeep that is due, here and now; return how many jobs that were."""
+    count = 0
+    while (job := store.take_job()) is not None:
+        store.finish_job(job, store.run_job(job))
+        count += 1
+    return count

@@ -1,0 +1,285 @@
+"""The only door to the file system.
+
+Every store reads and writes through `Files`, so that `testing.files` can stand in with a file system
+that forgets what was not synced. Here are the Protocols and the real one.
+
+- A write is complete or it raises: short writes are continued, a full disk is StoreFullError.
+- A failed sync is DeviceError and never tried again: the kernel marks the pages clean, and a second
+  sync would report success for bytes that are not there.
+- A new, renamed or removed name is durable only after `sync_folder` of its parent.
+"""
+
+import errno
+import fcntl
+import mmap
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+from syncline.errors import DeviceError, StorageError, StoreFullError, StoreLockedError
+
+# One pwritev takes no more pieces than this (IOV_MAX on Linux).
+_PIECES_MAX = 1024
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+class MappedFile(Protocol):
+    """Bytes of a file, shared with it. The kernel may write a changed page at any moment."""
+
+    def __getitem__(self, part: slice, /) -> bytes: ...
+
+    def __setitem__(self, part: slice, value: bytes, /) -> None: ...
+
+    def __len__(self) -> int: ...
+
+    def view(self) -> memoryview:
+        """For NumPy. Release it (and arrays made of it) before `close`."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class File(Protocol):
+    @property
+    def path(self) -> str: ...
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Up to `length` bytes; fewer only at the end of the file."""
+        ...
+
+    def write(self, offset: int, pieces: Sequence[bytes | bytearray | memoryview]) -> None: ...
+
+    def sync(self) -> None:
+        """Contents and size are on the device when this returns (fdatasync)."""
+        ...
+
+    def size(self) -> int: ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def forget_cached(self, offset: int, length: int) -> None:
+        """The next read comes from the device, where the system can do that."""
+        ...
+
+    def map(self, *, writable: bool) -> MappedFile:
+        """Map the whole file as it is now."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Lock(Protocol):
+    def release(self) -> None: ...
+
+
+class Files(Protocol):
+    """Paths are text, `/` between names."""
+
+    def open(self, path: str, *, create: bool = False, writable: bool = True) -> File:
+        """Raises FileNotFoundError unless `create`; `create` of an existing file opens it."""
+        ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def is_folder(self, path: str) -> bool: ...
+
+    def list(self, folder: str) -> list[str]:
+        """Names, sorted. Raises FileNotFoundError."""
+        ...
+
+    def make_folder(self, path: str) -> None:
+        """One level; an existing one is fine."""
+        ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Atomic; replaces `target`."""
+        ...
+
+    def remove(self, path: str) -> None: ...
+
+    def remove_folder(self, path: str) -> None: ...
+
+    def sync_folder(self, path: str) -> None: ...
+
+    def lock(self, path: str) -> Lock:
+        """Raises StoreLockedError while another process holds it."""
+        ...
+
+    def free_bytes(self, folder: str) -> int: ...
+
+
+def _as_storage_error(error: OSError, path: str, operation: str) -> StorageError:
+    if error.errno in _FULL:
+        return StoreFullError(path, os.strerror(error.errno or 0).lower())
+    return DeviceError(path, operation, os.strerror(error.errno or 0).lower())
+
+
+class _DiskMap:
+    def __init__(self, descriptor: int, size: int, writable: bool) -> None:
+        access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+        self._map = mmap.mmap(descriptor, size, access=access)
+
+    def __getitem__(self, part: slice, /) -> bytes:
+        return self._map[part]
+
+    def __setitem__(self, part: slice, value: bytes, /) -> None:
+        self._map[part] = value
+
+    def __len__(self) -> int:
+        return len(self._map)
+
+    def view(self) -> memoryview:
+        return memoryview(self._map)
+
+    def close(self) -> None:
+        self._map.close()
+
+
+class _DiskFile:
+    def __init__(self, path: str, descriptor: int) -> None:
+        self.path = path
+        self._descriptor = descriptor
+
+    def read(self, offset: int, length: int) -> bytes:
+        try:
+            data = os.pread(self._descriptor, length, offset)
+            while len(data) < length:
+                more = os.pread(self._descriptor, length - len(data), offset + len(data))
+                if not more:
+                    break
+                data += more
+        except OSError as error:
+            raise _as_storage_error(error, self.path, "reading") from error
+        return data
+
+    def write(self, offset: int, pieces: Sequence[bytes | bytearray | memoryview]) -> None:
+        try:
+            for start in range(0, len(pieces), _PIECES_MAX):
+                offset = self._write_whole(offset, pieces[start : start + _PIECES_MAX])
+        except OSError as error:
+            raise _as_storage_error(error, self.path, "writing") from error
+
+    def _write_whole(self, offset: int, pieces: Sequence[bytes | bytearray | memoryview]) -> int:
+        wanted = sum(map(len, pieces))
+        written = os.pwritev(self._descriptor, pieces, offset)
+        if written < wanted:
+            # A nearly full disk gives a short write first and the error only on the next call.
+            rest = memoryview(b"".join(pieces))
+            while written < wanted:
+                written += os.pwrite(self._descriptor, rest[written:], offset + written)
+        return offset + wanted
+
+    def sync(self) -> None:
+        try:
+            os.fdatasync(self._descriptor)
+        except OSError as error:
+            # Never StoreFullError: whatever the reason, the pages may be lost by now.
+            reason = os.strerror(error.errno or 0).lower()
+            raise DeviceError(self.path, "syncing", reason) from error
+
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    def truncate(self, size: int) -> None:
+        try:
+            os.ftruncate(self._descriptor, size)
+        except OSError as error:
+            raise _as_storage_error(error, self.path, "truncating") from error
+
+    def forget_cached(self, offset: int, length: int) -> None:
+        os.posix_fadvise(self._descriptor, offset, length, os.POSIX_FADV_DONTNEED)
+
+    def map(self, *, writable: bool) -> MappedFile:
+        return _DiskMap(self._descriptor, self.size(), writable)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+class _DiskLock:
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        os.close(self._descriptor)
+
+
+class DiskFiles:
+    """The real file system."""
+
+    def open(self, path: str, *, create: bool = False, writable: bool = True) -> File:
+        flags = os.O_RDWR if writable else os.O_RDONLY
+        if create:
+            flags |= os.O_CREAT
+        try:
+            return _DiskFile(path, os.open(path, flags | os.O_CLOEXEC, 0o600))
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise _as_storage_error(error, path, "opening") from error
+
+    def exists(self, path: str) -> bool:
+        return Path(path).exists()
+
+    def is_folder(self, path: str) -> bool:
+        return Path(path).is_dir()
+
+    def list(self, folder: str) -> list[str]:
+        return sorted(os.listdir(folder))
+
+    def make_folder(self, path: str) -> None:
+        try:
+            Path(path).mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise _as_storage_error(error, path, "making the folder") from error
+
+    def rename(self, source: str, target: str) -> None:
+        try:
+            os.rename(source, target)
+        except OSError as error:
+            raise _as_storage_error(error, source, "renaming") from error
+
+    def remove(self, path: str) -> None:
+        try:
+            os.unlink(path)
+        except OSError as error:
+            raise _as_storage_error(error, path, "removing") from error
+
+    def remove_folder(self, path: str) -> None:
+        try:
+            os.rmdir(path)
+        except OSError as error:
+            raise _as_storage_error(error, path, "removing") from error
+
+    def sync_folder(self, path: str) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            reason = os.strerror(error.errno or 0).lower()
+            raise DeviceError(path, "syncing", reason) from error
+        finally:
+            os.close(descriptor)
+
+    def lock(self, path: str) -> Lock:
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise _as_storage_error(error, path, "locking") from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip()
+            os.close(descriptor)
+            raise StoreLockedError(str(Path(path).parent), holder) from error
+        # A courtesy to whoever meets the lock. A full disk has no room for it, and must open.
+        with suppress(OSError):
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, str(os.getpid()).encode("ascii"), 0)
+        return _DiskLock(descriptor)
+
+    def free_bytes(self, folder: str) -> int:
+        found = os.statvfs(folder)
+        return found.f_bavail * found.f_frsize

@@ -1,0 +1,1 @@
+"""The default engine: one shared, group-committed log for every stream (docs/formats/log.md)."""

@@ -1,0 +1,189 @@
+"""Opens a data folder: makes a new one, or brings an old one back as its last durable write left it.
+
+Restart = manifest + mapped table + replay of the live segments: the cost depends on the tail of the
+log, not on how many streams or messages there are.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from syncline.errors import ConfigError, CorruptionError
+from syncline.storage.base import Damage
+from syncline.storage.files import Files, Lock
+from syncline.storage.folder import claim_folder
+from syncline.storage.log.format import BLOCK_BYTES, FORMAT_VERSION
+from syncline.storage.log.manifest import Manifest, ManifestState
+from syncline.storage.log.recovery import Replay, replay_log
+from syncline.storage.log.runset import RunSet
+from syncline.storage.log.scan import Chain, next_batch
+from syncline.storage.log.segments import Segments
+from syncline.storage.log.table import CAPACITY_MIN, Table, create_table
+from syncline.storage.options import StoreOptions
+from syncline.values import limits
+
+_FIRST_SEGMENT: Final = 1
+FOLDERS: Final = ("wal", "table", "runs")
+
+
+@dataclass(slots=True)
+class OpenedLog:
+    """The parts of a store that was opened."""
+
+    files: Files
+    folder: str
+    lock: Lock
+    store_id: bytes
+    manifest: Manifest
+    segments: Segments
+    table: Table
+    runs: RunSet
+    replay: Replay
+    now_ms: int
+
+
+def table_path(folder: str, generation: int) -> str:
+    return f"{folder}/table/queues.{generation}.tab"
+
+
+def open_log(
+    folder: str,
+    files: Files,
+    options: StoreOptions,
+    now_ms: int,
+    random_bytes: Callable[[int], bytes],
+    progress: Callable[[int, int], None],
+) -> OpenedLog:
+    _check_segment_bytes(options.segment_bytes)
+    store_id, lock = claim_folder(folder, files, "log", FORMAT_VERSION, random_bytes)
+    try:
+        manifest = Manifest.open(files, folder)
+        if manifest is None:
+            manifest = _create(folder, files, options)
+        return _open_parts(folder, files, options, now_ms, lock, store_id, manifest, progress)
+    except BaseException:
+        lock.release()
+        raise
+
+
+def _check_segment_bytes(segment_bytes: int) -> None:
+    if (
+        not limits.segment_bytes_min <= segment_bytes <= limits.segment_bytes_max
+        or segment_bytes % BLOCK_BYTES
+    ):
+        raise ConfigError(
+            f"a segment has {limits.segment_bytes_min} to {limits.segment_bytes_max} bytes in whole "
+            f"blocks of {BLOCK_BYTES}, not {segment_bytes}"
+        )
+
+
+def _create(folder: str, files: Files, options: StoreOptions) -> Manifest:
+    """Everything that the first manifest lists is durable before it is written."""
+    segments = Segments(files, f"{folder}/wal", options.segment_bytes, epoch=0)
+    first_path = segments.path(_FIRST_SEGMENT)
+    if files.exists(first_path):
+        file = files.open(first_path, writable=False)
+        try:
+            data = file.read(0, file.size())
+        finally:
+            file.close()
+        if next_batch(data, 0, _FIRST_SEGMENT * options.segment_bytes, None) is not None:
+            raise CorruptionError(f"{folder}/CURRENT", 0, "it is missing, yet the log holds batches")
+    for name in FOLDERS:
+        files.make_folder(f"{folder}/{name}")
+    files.sync_folder(folder)
+    create_table(files, table_path(folder, 1), CAPACITY_MIN, 1)
+    files.sync_folder(f"{folder}/table")
+    segments.write_zeros(first_path)
+    state = ManifestState(
+        format=FORMAT_VERSION,
+        segment_bytes=options.segment_bytes,
+        epoch=0,
+        oldest_segment=_FIRST_SEGMENT,
+        previous_number=0,
+        previous_crc=0,
+        previous_epoch=0,
+        checkpoint=_FIRST_SEGMENT * options.segment_bytes,
+        table_generations=[1],
+    )
+    return Manifest.create(files, folder, state)
+
+
+def _open_parts(
+    folder: str,
+    files: Files,
+    options: StoreOptions,
+    now_ms: int,
+    lock: Lock,
+    store_id: bytes,
+    manifest: Manifest,
+    progress: Callable[[int, int], None],
+) -> OpenedLog:
+    state = manifest.state
+    _remove_unlisted(folder, files, state)
+    runs = RunSet(files, f"{folder}/runs")
+    runs.open(state.runs)
+    table = _open_table(folder, files, state)
+    segments = Segments(files, f"{folder}/wal", state.segment_bytes, state.epoch + 1)
+    chain = Chain(state.previous_number, state.previous_crc, state.previous_epoch)
+    replay = replay_log(files, segments, state.oldest_segment, chain, table.applied, progress)
+    _find_spares(files, segments)
+    damage = [*replay.damage, *runs.damage]
+    if damage and options.refuses_damage:
+        segments.close()
+        table.close()
+        runs.close()
+        raise CorruptionError(damage[0].file, damage[0].offset, damage[0].reason)
+    table.used_count += replay.stream_count_change
+    # From here on nothing that an earlier opening left behind passes for a record of this one.
+    manifest.change(epoch=segments.epoch)
+    segments.note_epoch(replay.end, segments.epoch)
+    return OpenedLog(
+        files, folder, lock, store_id, manifest, segments, table, runs, replay, now_ms
+    )
+
+
+def _open_table(folder: str, files: Files, state: ManifestState) -> Table:
+    generations = [(number, table_path(folder, number)) for number in state.table_generations]
+    try:
+        return Table.open(files, generations)
+    except FileNotFoundError as error:
+        raise CorruptionError(
+            str(error.filename or generations[0][1]), 0, "a listed table is missing"
+        ) from error
+
+
+def _remove_unlisted(folder: str, files: Files, state: ManifestState) -> None:
+    """Remains of jobs that a crash cut off."""
+    listed_runs = {run.name for run in state.runs}
+    listed_tables = {f"queues.{number}.tab" for number in state.table_generations}
+    for part, listed in (("runs", listed_runs), ("table", listed_tables)):
+        for name in files.list(f"{folder}/{part}"):
+            if name not in listed:
+                files.remove(f"{folder}/{part}/{name}")
+    if files.exists(f"{folder}/CURRENT.new"):
+        files.remove(f"{folder}/CURRENT.new")
+
+
+def _find_spares(files: Files, segments: Segments) -> None:
+    """Prepared segments, if they are whole."""
+    for name in files.list(segments.folder):
+        if not name.startswith("spare-"):
+            continue
+        path = f"{segments.folder}/{name}"
+        file = files.open(path, writable=False)
+        is_whole = file.size() == segments.segment_bytes
+        file.close()
+        if is_whole:
+            segments.spares.append(path)
+        else:
+            files.remove(path)
+
+
+def describe_damage(damage: Damage) -> str:
+    """One line for a log or a terminal."""
+    where = f"{damage.file} at byte {damage.offset}: {damage.reason}"
+    if damage.stream is None:
+        return where
+    lost = f", {damage.lost_count} entries from {damage.first_lost_seq}" if damage.lost_count else ""
+    return f"{where} (queue {damage.stream}{lost})"

@@ -1,0 +1,193 @@
+"""Writes runs: payloads in the order they come, the index sorted by key, a footer.
+
+- Memory is bounded: payloads leave in writes of about 1 MiB. The rows stay until the end, unless
+  the writer is told beforehand how many payload bytes will come; then they too leave at once, to the
+  place where the index will be.
+- A run that is not finished is removed. One that is, is durable with its name.
+"""
+
+import posixpath
+from collections.abc import Iterable
+from contextlib import suppress
+from types import TracebackType
+from typing import Final, Self
+
+from syncline.errors import StorageError
+from syncline.storage.files import Files
+from syncline.storage.log.format import (
+    CRC,
+    RUN_FOOTER,
+    RUN_FOOTER_BYTES,
+    RUN_KEY_BYTES,
+    RUN_MAGIC,
+    RUN_ROW,
+    RUN_ROW_BYTES,
+    crc32c_extend,
+)
+from syncline.storage.log.run_rows import RunMeta, parse_row
+
+WRITE_BYTES: Final = 1 << 20
+
+# key of 32 bytes, position, time, kind, payload
+NewRow = tuple[bytes, int, int, int, bytes]
+
+
+def write_run(files: Files, path: str, rows: Iterable[NewRow]) -> RunMeta:
+    """Write rows, in whatever order they come; of equal keys the one of the highest position stays."""
+    with RunWriter(files, path) as writer:
+        for row in rows:
+            writer.add(*row)
+        meta = writer.finish()
+    if meta is None:
+        raise ValueError("a run has at least one row")
+    return meta
+
+
+class RunWriter:
+    """A run in the making; a context manager. `payload_bytes`: see the module."""
+
+    def __init__(self, files: Files, path: str, payload_bytes: int | None = None) -> None:
+        self._files = files
+        self._path = path
+        self._file = files.open(path, create=True)
+        self._is_open = True
+        self._payloads: list[bytes] = []
+        self._payloads_bytes = 0
+        self._payload_end = 0
+        self._rows: list[bytes] = []
+        self._index_offset = payload_bytes
+        self._index_crc = 0
+        self._written_row_count = 0
+        self._last_key = b""
+        self._times = _Bounds()
+        self._positions = _Bounds()
+        # What a run of this name left behind when its making was cut off.
+        self._file.truncate(0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._is_open:
+            self._abandon()
+
+    def add(self, key: bytes, position: int, time_ms: int, kind: int, payload: bytes) -> None:
+        """With `payload_bytes` given, keys must come in strictly ascending order."""
+        length = len(payload)
+        head = (
+            key + RUN_ROW.pack(position, time_ms, self._payload_end, kind << 24 | length, 0)[:-4]
+        )
+        crc = crc32c_extend(crc32c_extend(0, head), payload)
+        self._rows.append(head + CRC.pack(crc))
+        self._payloads.append(payload)
+        self._payloads_bytes += length
+        self._payload_end += length
+        self._times.add(time_ms)
+        self._positions.add(position)
+        if self._payloads_bytes >= WRITE_BYTES:
+            self._write_payloads()
+        if self._index_offset is not None:
+            assert key > self._last_key and self._payload_end <= self._index_offset
+            self._last_key = key
+            if len(self._rows) * RUN_ROW_BYTES >= WRITE_BYTES:
+                self._write_rows(self._index_offset)
+
+    def finish(self) -> RunMeta | None:
+        """Make the run durable; None, and no file, if it has no rows."""
+        self._write_payloads()
+        if self._index_offset is None:
+            self._index_offset = self._payload_end
+            self._rows = _newest_of_each_key(self._rows)
+        self._write_rows(self._index_offset)
+        if self._written_row_count == 0:
+            self._abandon()
+            return None
+        file_bytes = self._write_footer(self._index_offset)
+        self._file.sync()
+        self._file.close()
+        self._is_open = False
+        self._files.sync_folder(posixpath.dirname(self._path) or ".")
+        return RunMeta(
+            posixpath.basename(self._path),
+            self._written_row_count,
+            file_bytes,
+            self._times.lowest,
+            self._times.highest,
+            self._positions.lowest,
+            self._positions.highest,
+            self._index_crc,
+        )
+
+    def _write_payloads(self) -> None:
+        start = self._payload_end - self._payloads_bytes
+        if self._payloads_bytes:
+            # Joined: thousands of small pieces cost more than one copy.
+            self._file.write(start, [b"".join(self._payloads)])
+        self._payloads.clear()
+        self._payloads_bytes = 0
+
+    def _write_rows(self, index_offset: int) -> None:
+        rows_max = WRITE_BYTES // RUN_ROW_BYTES
+        for start in range(0, len(self._rows), rows_max):
+            part = b"".join(self._rows[start : start + rows_max])
+            self._file.write(index_offset + self._written_row_count * RUN_ROW_BYTES, [part])
+            self._index_crc = crc32c_extend(self._index_crc, part)
+            self._written_row_count += len(part) // RUN_ROW_BYTES
+        self._rows.clear()
+
+    def _write_footer(self, index_offset: int) -> int:
+        footer = RUN_FOOTER.pack(
+            RUN_MAGIC,
+            self._written_row_count,
+            index_offset,
+            self._times.lowest,
+            self._times.highest,
+            self._positions.lowest,
+            self._positions.highest,
+            self._index_crc,
+        )
+        end = index_offset + self._written_row_count * RUN_ROW_BYTES
+        self._file.write(end, [footer + CRC.pack(crc32c_extend(0, footer))])
+        return end + RUN_FOOTER_BYTES
+
+    def _abandon(self) -> None:
+        self._is_open = False
+        self._file.close()
+        # If even that fails, the file is one that no manifest lists: the next start removes it.
+        with suppress(StorageError):
+            self._files.remove(self._path)
+
+
+class _Bounds:
+    """The lowest and highest of what was added; 0 of nothing."""
+
+    def __init__(self) -> None:
+        self.lowest = 0
+        self.highest = 0
+        self._is_empty = True
+
+    def add(self, value: int) -> None:
+        if self._is_empty:
+            self.lowest = self.highest = value
+            self._is_empty = False
+        elif value < self.lowest:
+            self.lowest = value
+        elif value > self.highest:
+            self.highest = value
+
+
+def _newest_of_each_key(rows: list[bytes]) -> list[bytes]:
+    """Sorted. Equal keys come from a stream that was deleted and created anew: the later one counts."""
+    rows.sort()
+    newest: list[bytes] = []
+    for row in rows:
+        if not newest or newest[-1][:RUN_KEY_BYTES] != row[:RUN_KEY_BYTES]:
+            newest.append(row)
+        elif parse_row(0, row).position > parse_row(0, newest[-1]).position:
+            newest[-1] = row
+    return newest

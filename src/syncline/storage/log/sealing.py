@@ -1,0 +1,245 @@
+"""Sealing: what is still wanted of old segments goes into a run, and the table to the device.
+
+Segments are taken newest first and one at a time, so memory holds one of them, and the first
+snapshot met of a stream is its last. The payloads that are written are the very bytes whose checksum
+was compared.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from syncline.storage.base import Damage
+from syncline.storage.files import Files
+from syncline.storage.log.format import (
+    CLASS_BITS,
+    CLASS_SNAPSHOT,
+    KIND_MASK,
+    LENGTH_MASK,
+    QUOTA_BITS,
+    RECORD_HEADER_BYTES,
+    RUN_KEY_BYTES,
+    SEQUENCE,
+    UNREAD_BITS,
+    RecordKind,
+)
+from syncline.storage.log.jobs import SealJob, SealResult
+from syncline.storage.log.liveness import LiveTable
+from syncline.storage.log.run_writer import RunWriter
+from syncline.storage.log.scan import DamagedStretch, End, RawRecord, WholeBatch, batches
+from syncline.values.ids import STREAM_ID_BYTES, StreamId
+
+_HEADER: Final = np.dtype(
+    [
+        ("crc", "<u4"),
+        ("kind_length", "<u4"),
+        ("stream", "V24"),
+        ("last_unread", "<u8"),
+        ("time_quota", "<u8"),
+    ]
+)
+_SEALED_KINDS: Final = (RecordKind.MESSAGE, RecordKind.QUOTA_MARKER, RecordKind.SNAPSHOT)
+
+
+@dataclass(slots=True)
+class _Segment:
+    """What was read of one segment. `start` is its position in the log."""
+
+    path: str
+    start: int
+    data: bytes
+    records: list[RawRecord] = field(default_factory=list[RawRecord])
+    stretches: list[DamagedStretch] = field(default_factory=list[DamagedStretch])
+    # Of the first and the last batch; 0 if there is none.
+    first_number: int = 0
+    last_number: int = 0
+    end: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Records that a run may hold, column by column. `offsets` are those of the payloads."""
+
+    keys: npt.NDArray[np.uint8]
+    positions: npt.NDArray[np.uint64]
+    times: npt.NDArray[np.uint64]
+    kinds: npt.NDArray[np.uint32]
+    offsets: npt.NDArray[np.int64]
+    lengths: npt.NDArray[np.int64]
+    sequences: npt.NDArray[np.uint64]
+    is_snapshot: npt.NDArray[np.bool_]
+
+    def taken(self, which: npt.NDArray[np.int64]) -> "_Rows":
+        return _Rows(
+            self.keys[which],
+            self.positions[which],
+            self.times[which],
+            self.kinds[which],
+            self.offsets[which],
+            self.lengths[which],
+            self.sequences[which],
+            self.is_snapshot[which],
+        )
+
+
+def seal(files: Files, job: SealJob) -> SealResult:
+    """Raises StoreFullError or DeviceError; then there is no run, and the job may be done again."""
+    damage: list[Damage] = []
+    live_bytes = 0
+    snapshot_streams: set[bytes] = set()
+    following: _Segment | None = None
+    with LiveTable(files, job.table_paths) as table, RunWriter(files, job.run_path) as writer:
+        newest_first = sorted(zip(job.segment_numbers, job.segment_paths, strict=True))[::-1]
+        for number, path in newest_first:
+            segment = _read_segment(files, path, number, job.segment_bytes)
+            if segment is None:
+                damage.append(Damage(path, 0, "the segment is missing"))
+                following = None
+                continue
+            damage += _damage_of(segment, following, table)
+            rows = _newest_snapshots(_live_rows(segment, table), snapshot_streams)
+            live_bytes += _write_rows(segment.data, rows, writer)
+            # Its number is still wanted, its bytes are not.
+            segment.data = b""
+            following = segment
+        run = writer.finish()
+        # Only now: the segments may be recycled once the slots they justify are durable.
+        table.sync()
+    return SealResult(run, live_bytes, tuple(damage))
+
+
+def _read_segment(files: Files, path: str, number: int, segment_bytes: int) -> _Segment | None:
+    try:
+        file = files.open(path, writable=False)
+    except FileNotFoundError:
+        return None
+    try:
+        segment = _Segment(path, number * segment_bytes, file.read(0, segment_bytes))
+    finally:
+        file.close()
+    # Sealed is what later segments follow: nothing here can be the torn end of the log.
+    for part in batches(segment.data, segment.start, None, is_followed=True):
+        match part:
+            case WholeBatch(header=header, records=records):
+                segment.first_number = segment.first_number or header.number
+                segment.last_number = header.number
+                segment.records += records
+            case DamagedStretch(records=records):
+                segment.stretches.append(part)
+                segment.records += records
+            case End(position=position):
+                segment.end = position - segment.start
+    return segment
+
+
+def _damage_of(segment: _Segment, following: _Segment | None, table: LiveTable) -> list[Damage]:
+    damage: list[Damage] = []
+    for stretch in segment.stretches:
+        offset = stretch.start - segment.start
+        streams = _existing(stretch.suspects, table)
+        damage += [Damage(segment.path, offset, stretch.reason, stream) for stream in streams]
+        if not streams:
+            damage.append(Damage(segment.path, offset, stretch.reason))
+    is_next = (
+        following is not None and following.start == segment.start + (following.start - segment.start)
+    )
+    if (
+        following is not None
+        and is_next
+        and segment.last_number
+        and following.first_number > segment.last_number + 1
+        and not segment.stretches
+    ):
+        count = following.first_number - segment.last_number - 1
+        damage.append(Damage(segment.path, segment.end, f"{count} batches are missing"))
+    return damage
+
+
+def _existing(suspects: Sequence[bytes], table: LiveTable) -> list[StreamId]:
+    """Suspects are read from damaged bytes: only those that name a stream are worth a report."""
+    unique = sorted(set(suspects))
+    if not unique:
+        return []
+    streams = np.frombuffer(b"".join(unique), np.uint8).reshape(-1, STREAM_ID_BYTES)
+    return [StreamId(unique[place]) for place in np.flatnonzero(table.are_known(streams))]
+
+
+def _live_rows(segment: _Segment, table: LiveTable) -> _Rows:
+    rows = _rows_of(segment)
+    is_live = table.are_live(
+        rows.keys[:, :STREAM_ID_BYTES], rows.positions, rows.sequences, rows.is_snapshot
+    )
+    # Sorted, so that what is read together later lies together.
+    live = rows.taken(np.flatnonzero(is_live))
+    keys = np.ascontiguousarray(live.keys).view(f"S{RUN_KEY_BYTES}").ravel()
+    return live.taken(np.argsort(keys, kind="stable"))
+
+
+def _rows_of(segment: _Segment) -> _Rows:
+    """The records that a run may hold, read from the segment's bytes, which passed their checks."""
+    data = np.frombuffer(segment.data, np.uint8)
+    offsets = np.fromiter(
+        (record[0] - segment.start for record in segment.records if _is_sealed(record)), np.int64
+    )
+    heads = data[offsets[:, None] + np.arange(RECORD_HEADER_BYTES)].view(_HEADER).reshape(-1)
+    kinds = (heads["kind_length"] >> 24) & KIND_MASK
+    lengths = (heads["kind_length"] & LENGTH_MASK).astype(np.int64)
+    payloads = offsets + RECORD_HEADER_BYTES
+    sequences = heads["last_unread"] >> np.uint64(UNREAD_BITS)
+    is_snapshot = kinds == RecordKind.SNAPSHOT
+    # A snapshot's payload starts with the sequence that it covers.
+    covered = data[payloads[is_snapshot][:, None] + np.arange(SEQUENCE.size)]
+    sequences[is_snapshot] = covered.view("<u8").reshape(-1)
+    payloads[is_snapshot] += SEQUENCE.size
+    lengths[is_snapshot] -= SEQUENCE.size
+    classes = is_snapshot.astype(np.uint64) * np.uint64(CLASS_SNAPSHOT)
+    keys = np.empty((len(offsets), RUN_KEY_BYTES), np.uint8)
+    keys[:, :STREAM_ID_BYTES] = heads["stream"].view(np.uint8).reshape(-1, STREAM_ID_BYTES)
+    ends = (classes << np.uint64(CLASS_BITS) | sequences).astype(">u8")
+    keys[:, STREAM_ID_BYTES:] = ends.view(np.uint8).reshape(-1, 8)
+    return _Rows(
+        keys,
+        (offsets + segment.start).astype(np.uint64),
+        heads["time_quota"] >> np.uint64(QUOTA_BITS),
+        kinds,
+        payloads,
+        lengths,
+        sequences,
+        is_snapshot,
+    )
+
+
+def _is_sealed(record: RawRecord) -> bool:
+    kind = record[1] & KIND_MASK
+    # The writer never makes a snapshot without its sequence; a length is not trusted all the same.
+    return kind in _SEALED_KINDS and (kind != RecordKind.SNAPSHOT or record[2] >= SEQUENCE.size)
+
+
+def _newest_snapshots(rows: _Rows, streams: set[bytes]) -> _Rows:
+    """Without snapshots that a later one has replaced; `streams` have one already, and grow."""
+    keeps = np.ones(len(rows.positions), np.bool_)
+    snapshots = np.flatnonzero(rows.is_snapshot)
+    for place in snapshots[np.argsort(rows.positions[snapshots])][::-1]:
+        stream = rows.keys[place, :STREAM_ID_BYTES].tobytes()
+        keeps[place] = stream not in streams
+        streams.add(stream)
+    return rows.taken(np.flatnonzero(keeps))
+
+
+def _write_rows(data: bytes, rows: _Rows, writer: RunWriter) -> int:
+    keys = rows.keys.tobytes()
+    columns = zip(
+        rows.positions.tolist(),
+        rows.times.tolist(),
+        rows.kinds.tolist(),
+        rows.offsets.tolist(),
+        rows.lengths.tolist(),
+        strict=True,
+    )
+    for place, (position, time_ms, kind, offset, length) in enumerate(columns):
+        key = keys[place * RUN_KEY_BYTES : (place + 1) * RUN_KEY_BYTES]
+        writer.add(key, position, time_ms, kind, data[offset : offset + length])
+    return int(rows.lengths.sum())

@@ -1,0 +1,119 @@
+"""The segment files of the log: where a position is, spare files for the next one, reading records.
+
+A position is segment number x segment bytes + offset. Numbers start at 1 and never repeat; a sealed
+file is renamed to a spare and later to the next number, so its blocks stay allocated and a full disk
+meets the preparation of a segment, never the middle of a batch.
+"""
+
+from bisect import bisect_right
+
+from syncline.storage.files import File, Files
+from syncline.storage.log.format import RECORD_HEADER_BYTES, Record, parse_record
+from syncline.storage.log.streams import LENGTH_BITS, LENGTH_MASK
+
+
+class Segments:
+    """The live segments of an open store."""
+
+    def __init__(self, files: Files, folder: str, segment_bytes: int, epoch: int) -> None:
+        self._files = files
+        self.folder = folder
+        self.segment_bytes = segment_bytes
+        self.epoch = epoch
+        self._open: dict[int, File] = {}
+        # Paths of prepared files; those sealed last, not yet made spares.
+        self.spares: list[str] = []
+        self.retired: list[str] = []
+        # From which position on records carry which epoch, ascending.
+        self._epoch_starts: list[int] = []
+        self._epochs: list[int] = []
+
+    def path(self, number: int) -> str:
+        return f"{self.folder}/{number:012d}.wal"
+
+    def paths(self, numbers: list[int]) -> list[str]:
+        return [self.path(number) for number in numbers]
+
+    @property
+    def numbers(self) -> list[int]:
+        return sorted(self._open)
+
+    def is_open(self, number: int) -> bool:
+        return number in self._open
+
+    def adopt(self, number: int, file: File) -> None:
+        self._open[number] = file
+
+    def give_up(self, number: int) -> None:
+        """Nothing was written to this segment: it becomes a spare."""
+        self._open.pop(number).close()
+        self.retired.append(self.path(number))
+
+    def note_epoch(self, position: int, epoch: int) -> None:
+        """Records from `position` on carry `epoch`."""
+        if not self._epochs or self._epochs[-1] != epoch:
+            self._epoch_starts.append(position)
+            self._epochs.append(epoch)
+
+    def file_for(self, position: int, spare_path: str) -> File:
+        """The file to write at `position`, made from a spare if its segment is new.
+
+        Called by the thread that writes batches, one at a time.
+        """
+        number = position // self.segment_bytes
+        file = self._open.get(number)
+        if file is None:
+            path = self.path(number)
+            self._files.rename(spare_path, path)
+            self._files.sync_folder(self.folder)
+            file = self._files.open(path)
+            self._open[number] = file
+        return file
+
+    def read(self, place: int) -> Record | None:
+        """The record at a place, or None if it fails its checksum."""
+        position = place >> LENGTH_BITS
+        length = RECORD_HEADER_BYTES + (place & LENGTH_MASK)
+        number, offset = divmod(position, self.segment_bytes)
+        data = self._open[number].read(offset, length)
+        return parse_record(data, 0, len(data), position, self._epoch_at(position))
+
+    def _epoch_at(self, position: int) -> int:
+        return self._epochs[bisect_right(self._epoch_starts, position) - 1]
+
+    def retire_below(self, position: int) -> None:
+        """Their records are elsewhere: these files become spares."""
+        for number in self.numbers:
+            if (number + 1) * self.segment_bytes <= position:
+                self._open.pop(number).close()
+                self.retired.append(self.path(number))
+        keep = max(0, bisect_right(self._epoch_starts, position) - 1)
+        del self._epoch_starts[:keep]
+        del self._epochs[:keep]
+
+    def forget_all(self) -> None:
+        """Before the log is read anew."""
+        self.close()
+        self.retired.clear()
+        self._epoch_starts.clear()
+        self._epochs.clear()
+
+    def write_zeros(self, path: str) -> None:
+        """Prepare a segment here and now. A half-made file is removed."""
+        file = self._files.open(path, create=True)
+        try:
+            zeros = bytes(min(1 << 20, self.segment_bytes))
+            for offset in range(0, self.segment_bytes, len(zeros)):
+                file.write(offset, [zeros[: self.segment_bytes - offset]])
+            file.sync()
+        except BaseException:
+            file.close()
+            self._files.remove(path)
+            raise
+        file.close()
+        self._files.sync_folder(self.folder)
+
+    def close(self) -> None:
+        for file in self._open.values():
+            file.close()
+        self._open.clear()

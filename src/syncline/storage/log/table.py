@@ -1,0 +1,318 @@
+"""The queue table: a memory-mapped file of 64-byte slots, found by the stream's own bytes.
+
+Invariants:
+- A slot is written only after the record that justifies it is durable: the kernel may write a changed
+  page at any moment, so the table may be behind the log, never ahead of it.
+- Within a generation a slot never moves and never becomes unused again, so the job process may search
+  the same file while the owner writes to it.
+- While the table grows there are two generations. A stream is looked for in the new one first; what
+  is found only in the old one is copied over before it is changed. The old file is left as it is, so a
+  crash in between loses nothing: the log since the checkpoint brings either copy up to date.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Self
+
+from syncline.errors import CorruptionError
+from syncline.storage.files import File, Files, MappedFile
+from syncline.storage.log.format import (
+    SLOT_BYTES,
+    SLOT_DELETED,
+    SLOT_NEVER_USED,
+    SLOT_STATE_OFFSET,
+    SLOT_USED,
+    TABLE_HEADER_BYTES,
+    Slot,
+    encode_table_header,
+    parse_slot,
+    parse_table_header,
+    slot_index,
+)
+
+CAPACITY_MIN: Final = 1024
+# Above this share of slots in use or deleted the table grows; above the second it cannot wait.
+LOAD_MAX: Final = 0.75
+LOAD_LIMIT: Final = 0.92
+# A new generation starts at this load: 64 B a slot gives at most 119 B a stream.
+_LOAD_AFTER: Final = 0.54
+_PAGE_SLOTS: Final = 64
+_ZERO_STATE: Final = b"\0"
+
+
+@dataclass(slots=True)
+class _Generation:
+    """One file of the table."""
+
+    number: int
+    path: str
+    file: File
+    map: MappedFile
+    capacity: int
+
+    def offset_of(self, index: int) -> int:
+        return TABLE_HEADER_BYTES + index * SLOT_BYTES
+
+    def close(self) -> None:
+        self.map.close()
+        self.file.close()
+
+
+def table_bytes(capacity: int) -> int:
+    return TABLE_HEADER_BYTES + capacity * SLOT_BYTES
+
+
+def capacity_for(stream_count: int) -> int:
+    """Slots of a new generation that is to hold this many streams."""
+    wanted = max(CAPACITY_MIN, int(stream_count / _LOAD_AFTER) + 1)
+    return (wanted + _PAGE_SLOTS - 1) // _PAGE_SLOTS * _PAGE_SLOTS
+
+
+def create_table(files: Files, path: str, capacity: int, generation: int) -> None:
+    """Write an empty table, every block of it: a hole could not be filled on a full disk."""
+    file = files.open(path, create=True)
+    try:
+        size = table_bytes(capacity)
+        zeros = bytes(1 << 20)
+        for offset in range(0, size, len(zeros)):
+            file.write(offset, [zeros[: size - offset]])
+        file.write(0, [encode_table_header(capacity, 0, 0, 0, generation)])
+        file.sync()
+    finally:
+        file.close()
+
+
+def _open_generation(files: Files, path: str, number: int) -> _Generation:
+    file = files.open(path)
+    try:
+        size = file.size()
+        capacity = (size - TABLE_HEADER_BYTES) // SLOT_BYTES
+        if capacity < 1 or table_bytes(capacity) != size:
+            raise CorruptionError(path, 0, f"a table of {size} bytes is cut off")
+        return _Generation(number, path, file, file.map(writable=True), capacity)
+    except BaseException:
+        file.close()
+        raise
+
+
+class Table:
+    """All generations of the table as one map from stream to slot."""
+
+    def __init__(self, current: _Generation, older: _Generation | None) -> None:
+        self._current = current
+        self._older = older
+        self._moved_slots = 0
+        self.used_count = 0
+        self.deleted_count = 0
+        # Log position up to which the counts are true; unknown after damage to the header.
+        self.applied = 0
+        header = parse_table_header(current.map[0:64])
+        if header is not None and header.capacity == current.capacity:
+            self.used_count = header.used_count
+            self.deleted_count = header.deleted_count
+            self.applied = header.applied
+        else:
+            self._count_slots()
+
+    @classmethod
+    def open(cls, files: Files, generations: list[tuple[int, str]]) -> Self:
+        """`generations` as (number, path), newest first; one, or two while the table grows."""
+        opened: list[_Generation] = []
+        try:
+            for number, path in generations:
+                opened.append(_open_generation(files, path, number))
+        except BaseException:
+            for generation in opened:
+                generation.close()
+            raise
+        return cls(opened[0], opened[1] if len(opened) > 1 else None)
+
+    @property
+    def generation_number(self) -> int:
+        return self._current.number
+
+    @property
+    def capacity(self) -> int:
+        return self._current.capacity
+
+    @property
+    def is_growing(self) -> bool:
+        return self._older is not None
+
+    @property
+    def load(self) -> float:
+        return (self.used_count + self.deleted_count) / self._current.capacity
+
+    @property
+    def mapped_bytes(self) -> int:
+        return sum(len(generation.map) for generation in self._generations())
+
+    def paths(self) -> list[str]:
+        """Newest first."""
+        return [generation.path for generation in self._generations()]
+
+    def numbers(self) -> list[int]:
+        return [generation.number for generation in self._generations()]
+
+    def find(self, stream: bytes) -> int:
+        """The index of the stream's slot in the current generation, used or deleted, or -1."""
+        index = self._find_in(self._current, stream)
+        if index < 0 and self._older is not None:
+            old_index = self._find_in(self._older, stream)
+            if old_index >= 0:
+                image = self._image(self._older, old_index)
+                if image[SLOT_STATE_OFFSET] == SLOT_USED:
+                    index = self._place(stream)
+                    self._write_image(index, image)
+        return index
+
+    def read(self, index: int) -> Slot:
+        """Raises CorruptionError if the slot fails its checksum."""
+        slot = parse_slot(self._image(self._current, index))
+        if slot is None:
+            offset = self._current.offset_of(index)
+            raise CorruptionError(self._current.path, offset, "a slot fails its checksum")
+        return slot
+
+    def place(self, stream: bytes) -> int:
+        """A slot for a stream that `find` did not find. Who creates the stream counts it."""
+        return self._place(stream)
+
+    def write(self, index: int, image: bytes) -> None:
+        offset = TABLE_HEADER_BYTES + index * SLOT_BYTES
+        self._current.map[offset : offset + SLOT_BYTES] = image
+
+    def write_counts(self, applied: int) -> None:
+        """State up to which log position slots and counts are true."""
+        self.applied = applied
+        header = encode_table_header(
+            self._current.capacity,
+            applied,
+            self.used_count,
+            self.deleted_count,
+            self._current.number,
+        )
+        self._current.map[0 : len(header)] = header
+
+    def grow_into(self, files: Files, path: str, number: int) -> None:
+        """Make the prepared, empty table at `path` the current generation."""
+        assert self._older is None
+        self._older = self._current
+        self._current = _open_generation(files, path, number)
+        self._moved_slots = 0
+        # Slots are counted as they are used, so copying does not change how many streams there are.
+        self.deleted_count = 0
+        self.write_counts(self.applied)
+
+    def move_some(self, page_count: int) -> bool:
+        """Copy the next pages of the older generation; True once all of it is copied."""
+        older = self._older
+        if older is None:
+            return True
+        end = min(self._moved_slots + page_count * _PAGE_SLOTS, older.capacity)
+        for index in range(self._moved_slots, end):
+            image = self._image(older, index)
+            if image[SLOT_STATE_OFFSET] != SLOT_USED:
+                continue
+            stream = image[:24]
+            if self._find_in(self._current, stream) < 0:
+                self._write_image(self._place(stream), image)
+        self._moved_slots = end
+        return end == older.capacity
+
+    def drop_older(self) -> str:
+        """Let go of the older generation once it is copied and that is durable; its path."""
+        assert self._older is not None
+        path = self._older.path
+        self._older.close()
+        self._older = None
+        return path
+
+    def sync(self) -> None:
+        for generation in self._generations():
+            generation.file.sync()
+
+    def used_images(self, chunk_slots: int) -> Iterator[bytes]:
+        """Every used slot as it is, a chunk at a time; the table may change between chunks."""
+        for generation in self._generations():
+            for start in range(0, generation.capacity, chunk_slots):
+                end = min(start + chunk_slots, generation.capacity)
+                data = generation.map[generation.offset_of(start) : generation.offset_of(end)]
+                for at in range(0, len(data), SLOT_BYTES):
+                    if data[at + SLOT_STATE_OFFSET] != SLOT_USED:
+                        continue
+                    image = data[at : at + SLOT_BYTES]
+                    if generation is self._current or self._find_in(self._current, image[:24]) < 0:
+                        yield image
+
+    def is_deleted(self, index: int) -> bool:
+        return self._image(self._current, index)[SLOT_STATE_OFFSET] == SLOT_DELETED
+
+    def copy_chunks(self, chunk_bytes: int) -> Iterator[tuple[int, int, bytes]]:
+        """Generation number, offset and bytes of all that is mapped."""
+        for generation in self._generations():
+            for offset in range(0, len(generation.map), chunk_bytes):
+                yield generation.number, offset, generation.map[offset : offset + chunk_bytes]
+
+    def close(self) -> None:
+        for generation in self._generations():
+            generation.close()
+
+    def _generations(self) -> list[_Generation]:
+        return [self._current] if self._older is None else [self._current, self._older]
+
+    def _find_in(self, generation: _Generation, stream: bytes) -> int:
+        table = generation.map
+        capacity = generation.capacity
+        index = slot_index(stream, capacity)
+        for _ in range(capacity):
+            offset = TABLE_HEADER_BYTES + index * SLOT_BYTES
+            found = table[offset : offset + SLOT_STATE_OFFSET + 1]
+            if found[-1] == SLOT_NEVER_USED:
+                return -1
+            if found[:24] == stream:
+                return index
+            index += 1
+            if index == capacity:
+                index = 0
+        return -1
+
+    def _place(self, stream: bytes) -> int:
+        """The first free slot. Deleted ones are used again only while no older copy can exist."""
+        table = self._current.map
+        capacity = self._current.capacity
+        index = slot_index(stream, capacity)
+        for _ in range(capacity):
+            offset = TABLE_HEADER_BYTES + index * SLOT_BYTES
+            state = table[offset + SLOT_STATE_OFFSET : offset + SLOT_STATE_OFFSET + 1]
+            if state == _ZERO_STATE:
+                return index
+            if state[0] == SLOT_DELETED and self._older is None:
+                self.deleted_count -= 1
+                return index
+            index += 1
+            if index == capacity:
+                index = 0
+        raise AssertionError("the table was let grow full")
+
+    def _image(self, generation: _Generation, index: int) -> bytes:
+        offset = TABLE_HEADER_BYTES + index * SLOT_BYTES
+        return generation.map[offset : offset + SLOT_BYTES]
+
+    def _write_image(self, index: int, image: bytes) -> None:
+        offset = TABLE_HEADER_BYTES + index * SLOT_BYTES
+        self._current.map[offset : offset + SLOT_BYTES] = image
+
+    def _count_slots(self) -> None:
+        """The header is damaged: the slots themselves say how many there are."""
+        used: set[bytes] = set()
+        self.deleted_count = 0
+        for generation in self._generations():
+            data = generation.map[TABLE_HEADER_BYTES : len(generation.map)]
+            for at in range(0, len(data), SLOT_BYTES):
+                state = data[at + SLOT_STATE_OFFSET]
+                if state == SLOT_USED:
+                    used.add(data[at : at + 24])
+                elif state == SLOT_DELETED and generation is self._current:
+                    self.deleted_count += 1
+        self.used_count = len(used)

@@ -1,0 +1,327 @@
+"""Upkeep of the log: seals old segments, merges runs, prepares files, lets the table grow.
+
+A job is taken by the owner, done elsewhere (in the job process, or on the caller's thread), and its
+result is taken over by the owner. What a job made is durable, and the manifest that lists it too,
+before anything it replaces is let go of.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Final, assert_never
+
+from syncline.errors import StoreBusyError
+from syncline.storage.base import Damage, Job
+from syncline.storage.log import jobs
+from syncline.storage.log.jobs import (
+    MeasureJob,
+    MeasureResult,
+    MergeJob,
+    MergeResult,
+    PrepareSegmentJob,
+    PrepareTableJob,
+    SealJob,
+    SealResult,
+    choose_merge,
+)
+from syncline.storage.log.opening import OpenedLog, table_path
+from syncline.storage.log.scan import Chain
+from syncline.storage.log.table import LOAD_MAX, capacity_for, create_table
+from syncline.storage.log.worker import JobProcess
+from syncline.storage.options import StoreOptions
+from syncline.values import limits
+
+# Segments that are full before they are sealed together: young messages are mostly gone by then, and
+# the table is synced once for all of them.
+_SEALED_TOGETHER: Final = 2
+_SPARES_MAX: Final = 2
+# The next segment is prepared once the current one is filled so far.
+_PREPARE_AT: Final = 0.25
+# Rows of runs let go of, as a share of all, before their liveness is measured.
+_MEASURE_AT: Final = 0.3
+_MOVED_SLOTS_AT_ONCE: Final = 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class SettleTableJob:
+    """The older generation is copied: make that durable, then drop it."""
+
+    name: ClassVar[str] = "settle table"
+    generation: int
+
+
+_Task = SealJob | MergeJob | MeasureJob | PrepareSegmentJob | PrepareTableJob | SettleTableJob
+
+
+class Upkeep:
+    """What is due, and taking over what was done."""
+
+    def __init__(
+        self, opened: OpenedLog, options: StoreOptions, chain_before: dict[int, Chain]
+    ) -> None:
+        self._files = opened.files
+        self._folder = opened.folder
+        self._manifest = opened.manifest
+        self._segments = opened.segments
+        self._table = opened.table
+        self._runs = opened.runs
+        self._chain_before = chain_before
+        self._process = JobProcess() if options.has_job_process else None
+        self._task: _Task | None = None
+        self._file_count = 0
+        self._is_moved = False
+        self._is_paused = False
+        self._checkpoint = opened.manifest.state.checkpoint
+        self._dead_row_count = 0
+        # Live rows and bytes of each run, as last measured.
+        self._measured: dict[str, tuple[int, int]] = {}
+        self.damage: list[Damage] = []
+        # Below it nothing is read from segments any more; what lies below `durable_end` is durable.
+        self.live_start = opened.manifest.state.oldest_segment * self._segments.segment_bytes
+        self.durable_end = opened.replay.end
+
+    @property
+    def is_busy(self) -> bool:
+        return self._task is not None or self._is_paused
+
+    def pause(self) -> None:
+        """No job is taken until `resume`: for a backup, which needs the files as they are."""
+        assert self._task is None
+        self._is_paused = True
+
+    def resume(self) -> None:
+        self._is_paused = False
+
+    def count_dead(self, row_count: int) -> None:
+        """Entries in runs that nobody wants any more."""
+        self._dead_row_count += max(0, row_count)
+
+    @property
+    def seal_end(self) -> int:
+        """Position below which all segments are full, if enough of them are; else 0."""
+        current = self.durable_end // self._segments.segment_bytes
+        full = [number for number in self._segments.numbers if number < current]
+        return current * self._segments.segment_bytes if len(full) >= _SEALED_TOGETHER else 0
+
+    def take_spare(self) -> str:
+        """A file for the next segment, prepared here if need be."""
+        segments = self._segments
+        if segments.spares:
+            return segments.spares.pop()
+        if segments.retired:
+            return segments.retired.pop()
+        if self._process is not None and len(segments.numbers) >= limits.live_segment_count_max:
+            live = len(segments.numbers) * segments.segment_bytes
+            raise StoreBusyError(live, limits.live_segment_count_max * segments.segment_bytes)
+        path = self._new_name("spare", ".wal", segments.folder)
+        segments.write_zeros(path)
+        return path
+
+    def take_job(self, *, can_seal: bool, filled: float) -> Job | None:
+        """What is due, most urgent first. `filled` is how much of the current segment is used."""
+        assert not self.is_busy
+        self._task = (
+            self._segment_task(filled)
+            or self._table_task()
+            or (self._seal_task() if can_seal else None)
+            or self._run_task()
+        )
+        return self._task
+
+    def run_job(self, job: Job) -> object:
+        """Any thread. Nothing of the store's memory is changed but the manifest, which is locked."""
+        task = self._task
+        assert task is not None and job is task
+        try:
+            result = self._do(task)
+            self._list(task, result)
+        except BaseException:
+            # It is due again, for instance once there is room on the disk.
+            self._task = None
+            raise
+        return result
+
+    def _list(self, task: _Task, result: object) -> None:
+        """Make the result count: durable in the manifest."""
+        match task:
+            case SealJob():
+                assert isinstance(result, SealResult)
+                self._list_sealed(task, result)
+            case MergeJob():
+                assert isinstance(result, MergeResult)
+                self._list_merged(task, result)
+            case PrepareTableJob(generation=generation):
+                numbers = [generation, *self._manifest.state.table_generations]
+                self._manifest.change(table_generations=numbers)
+            case SettleTableJob(generation=generation):
+                self._table.sync()
+                self._manifest.change(table_generations=[generation])
+            case MeasureJob() | PrepareSegmentJob():
+                pass
+            case _:
+                assert_never(task)
+
+    def finish_job(self, job: Job, result: object) -> None:
+        """By the owner."""
+        task = self._task
+        assert task is not None and job is task
+        self._task = None
+        match task:
+            case SealJob():
+                assert isinstance(result, SealResult)
+                self._finish_sealed(task, result)
+            case MergeJob():
+                assert isinstance(result, MergeResult)
+                self._finish_merged(task, result)
+            case MeasureJob():
+                assert isinstance(result, MeasureResult)
+                self._measured = dict(result.live)
+            case PrepareSegmentJob(path=path):
+                self._segments.spares.append(path)
+            case PrepareTableJob(path=path, generation=generation):
+                self._table.grow_into(self._files, path, generation)
+                self._is_moved = False
+            case SettleTableJob():
+                self._files.remove(self._table.drop_older())
+            case _:
+                assert_never(task)
+
+    def move_slots(self, page_count: int) -> None:
+        """Copy some of the older generation of the table, if there is one."""
+        if self._table.is_growing and not self._is_moved:
+            self._is_moved = self._table.move_some(page_count)
+
+    def grow_now(self) -> None:
+        """The table is nearly full and no job made a larger one in time."""
+        table = self._table
+        if table.is_growing:
+            if isinstance(self._task, SettleTableJob):
+                return
+            table.move_some(_MOVED_SLOTS_AT_ONCE)
+            table.sync()
+            self._manifest.change(table_generations=[table.generation_number])
+            self._files.remove(table.drop_older())
+        if isinstance(self._task, PrepareTableJob):
+            return
+        number = table.generation_number + 1
+        path = table_path(self._folder, number)
+        create_table(self._files, path, capacity_for(table.used_count), number)
+        self._files.sync_folder(f"{self._folder}/table")
+        self._manifest.change(table_generations=[number, *table.numbers()])
+        table.grow_into(self._files, path, number)
+        self._is_moved = False
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.close()
+
+    # ---- What is due ----
+
+    def _segment_task(self, filled: float) -> PrepareSegmentJob | None:
+        segments = self._segments
+        if segments.spares or segments.retired or filled < _PREPARE_AT:
+            return None
+        path = self._new_name("spare", ".wal", segments.folder)
+        return PrepareSegmentJob(path, segments.segment_bytes)
+
+    def _table_task(self) -> PrepareTableJob | SettleTableJob | None:
+        table = self._table
+        if table.is_growing:
+            return SettleTableJob(table.generation_number) if self._is_moved else None
+        if table.load <= LOAD_MAX:
+            return None
+        number = table.generation_number + 1
+        capacity = capacity_for(table.used_count)
+        return PrepareTableJob(table_path(self._folder, number), capacity, number)
+
+    def _seal_task(self) -> SealJob | None:
+        end = self.seal_end
+        if not end:
+            return None
+        numbers = [n for n in self._segments.numbers if n * self._segments.segment_bytes < end]
+        self._checkpoint = self.durable_end
+        return SealJob(
+            self._folder,
+            tuple(self._segments.paths(numbers)),
+            tuple(numbers),
+            self._segments.segment_bytes,
+            tuple(self._table.paths()),
+            self._new_name("r", ".run", f"{self._folder}/runs"),
+        )
+
+    def _run_task(self) -> MergeJob | MeasureJob | None:
+        listed = self._manifest.state.runs
+        row_count = sum(run.row_count for run in listed)
+        paths = tuple(self._table.paths())
+        if row_count and self._dead_row_count > _MEASURE_AT * row_count:
+            self._dead_row_count = 0
+            names = tuple(self._runs.path(name) for name in self._runs.names)
+            return MeasureJob(names, paths)
+        chosen = choose_merge(listed, self._measured)
+        chosen = [name for name in chosen or () if name in self._runs.names]
+        if not chosen:
+            return None
+        run_path = self._new_name("r", ".run", f"{self._folder}/runs")
+        return MergeJob(
+            self._folder, tuple(self._runs.path(name) for name in chosen), paths, run_path
+        )
+
+    # ---- Done ----
+
+    def _do(self, task: _Task) -> object:
+        if isinstance(task, SettleTableJob):
+            return None
+        if self._process is not None:
+            return self._process.run(task)
+        return jobs.run(self._files, task)
+
+    def _list_sealed(self, task: SealJob, result: SealResult) -> None:
+        behind = task.segment_numbers[-1] + 1
+        chain = self._chain_before[behind]
+        runs = self._manifest.state.runs
+        if result.run is not None:
+            runs = [*runs, result.run]
+        self._manifest.change(
+            oldest_segment=behind,
+            previous_number=chain.number,
+            previous_crc=chain.crc,
+            previous_epoch=chain.epoch,
+            checkpoint=self._checkpoint,
+            runs=runs,
+        )
+
+    def _finish_sealed(self, task: SealJob, result: SealResult) -> None:
+        if result.run is not None:
+            self._runs.add(result.run)
+        self.damage.extend(result.damage)
+        behind = task.segment_numbers[-1] + 1
+        self.live_start = behind * self._segments.segment_bytes
+        self._segments.retire_below(self.live_start)
+        for number in task.segment_numbers:
+            self._chain_before.pop(number, None)
+        while len(self._segments.retired) + len(self._segments.spares) > _SPARES_MAX:
+            self._files.remove(self._segments.retired.pop())
+
+    def _list_merged(self, task: MergeJob, result: MergeResult) -> None:
+        gone = {_name(path) for path in task.run_paths}
+        runs = [run for run in self._manifest.state.runs if run.name not in gone]
+        if result.run is not None:
+            runs.append(result.run)
+        self._manifest.change(runs=runs)
+
+    def _finish_merged(self, task: MergeJob, result: MergeResult) -> None:
+        if result.run is not None:
+            self._runs.add(result.run)
+        self.damage.extend(result.damage)
+        for path in task.run_paths:
+            self._runs.drop(_name(path))
+            self._measured.pop(_name(path), None)
+            self._files.remove(path)
+
+    def _new_name(self, stem: str, suffix: str, folder: str) -> str:
+        """Never used before: a job process that outlived its router must not meet the next one."""
+        self._file_count += 1
+        return f"{folder}/{stem}-{self._segments.epoch}-{self._file_count}{suffix}"
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
+

@@ -1,0 +1,41 @@
+"""Every bound of the storage engine, with its unit.
+
+A limit here is a ceiling that no configuration may pass; defaults that an operator may change within
+them stand beside them.
+"""
+
+KIB = 1024
+MIB = 1024 * KIB
+
+# Payload of one entry. The record format has 24 bits for it; snapshots may be larger than messages.
+entry_bytes_max = 4 * MIB
+snapshot_bytes_max = 15 * MIB
+
+# A sequence has 40 bits and the unread count 24 in a record: 34 years at a thousand entries a second.
+sequence_max = (1 << 40) - 1
+unread_count_max = (1 << 24) - 1
+
+queue_quota_default = 128
+queue_quota_max = 65_535
+
+cursor_name_bytes_max = 64
+cursors_per_stream_max = 65_536
+
+# One write and one sync; nothing is gained above 1 MiB a batch.
+batch_bytes_max = 4 * MIB
+batch_bytes_default = 1 * MIB
+# Bytes staged or being written; above it producers wait.
+waiting_bytes_max = 32 * MIB
+# Acknowledgements kept back to fill the padding of later batches: what a crash may deliver again.
+deferred_ack_count_max = 4_096
+
+segment_bytes_min = 64 * KIB
+segment_bytes_default = 64 * MIB
+segment_bytes_max = 1024 * MIB
+# Bounds the index in memory and the replay, however small the entries are.
+segment_record_count_max = 131_072
+live_segment_count_max = 6
+
+run_count_max = 64
+read_count_max = 1_024
+read_bytes_max = 16 * MIB

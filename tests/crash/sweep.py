@@ -1,0 +1,169 @@
+"""One scenario, crashed before each of its calls that change the file system.
+
+The scenario runs once. Before each such call the file system is crashed aside, a store is recovered
+from what is left, and the oracle compares it with what was acknowledged up to then. So a scenario
+with n calls costs n recoveries, not n runs.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from syncline.errors import SynclineError
+from syncline.storage.base import Store, StreamKind, commit
+from syncline.testing.files import CHANGING_CALLS, SimulatedCrashError, SimulatedFiles
+from syncline.testing.observation import Observation, observe
+from syncline.testing.oracle import Oracle, Violation
+from syncline.testing.workload import Workload, WorkloadShape
+from syncline.values.ids import STREAM_ID_BYTES, StreamId
+from syncline.values.records import AppendEntry, CreateStream
+from tests.crash.subjects import open_subject
+
+# Of so many crashes one is looked at further: recovered again, crashed in recovery, worked with.
+THOROUGH_EVERY = 4
+KILL_SHARE = 0.2
+
+
+@dataclass(slots=True)
+class Finding:
+    """A crash after which the store broke its promises."""
+
+    kind: str
+    seed: int
+    crash: int
+    violations: list[Violation]
+
+    def __str__(self) -> str:
+        lines = "\n  ".join(map(str, self.violations[:10]))
+        return (
+            f"store {self.kind}, seed {self.seed}, crash {self.crash}:\n  {lines}\n"
+            f"again: SYNCLINE_CRASH_SEED={self.kind}:{self.seed}:{self.crash} "
+            "python -m pytest tests/crash/test_simulated_crash.py -k rerun"
+        )
+
+
+@dataclass(slots=True)
+class Sweep:
+    """`only_crash` looks at one crash alone, to find out why."""
+
+    kind: str
+    seed: int
+    files: SimulatedFiles = field(default_factory=SimulatedFiles)
+    only_crash: int | None = None
+    oracle: Oracle = field(default_factory=Oracle)
+    crash_count: int = 0
+    findings: list[Finding] = field(default_factory=list[Finding])
+
+    def run(self, step_count: int, shape: WorkloadShape | None = None) -> "Sweep":
+        self.files.before_call = self._before_call
+        random = Random(f"{self.kind}:{self.seed}")
+        workload = Workload(
+            lambda: open_subject(self.kind, self.files, seed=self.seed),
+            self.oracle,
+            random,
+            shape,
+        )
+        workload.run(step_count)
+        self._crash()
+        self.files.before_call = None
+        return self
+
+    def _before_call(self, call: str) -> None:
+        if call in CHANGING_CALLS:
+            self._crash()
+
+    def _crash(self) -> None:
+        self.crash_count += 1
+        if self.only_crash in (None, self.crash_count):
+            found = check_crash(
+                self.files,
+                self.oracle,
+                lambda files: open_subject(self.kind, files, seed=self.seed),
+                f"{self.seed}:{self.crash_count}",
+                is_thorough=self.crash_count % THOROUGH_EVERY == 0,
+            )
+            if found:
+                self.findings.append(Finding(self.kind, self.seed, self.crash_count, found))
+
+
+def check_crash(
+    files: SimulatedFiles,
+    oracle: Oracle,
+    open_store: Callable[[SimulatedFiles], Store],
+    seed: str,
+    *,
+    is_thorough: bool,
+) -> list[Violation]:
+    """Crash, recover, and say what is wrong with the result."""
+    random = Random(seed)
+    is_kill = random.random() < KILL_SHARE
+    after = files.kill(random) if is_kill else files.crash(random)
+    twin = after.kill(random) if is_thorough else after
+    try:
+        store = open_store(after)
+        seen = observe(store)
+        found = oracle.violations(seen)
+        if is_thorough and not found:
+            found += _recover_again(after, seen, open_store, random)
+            found += _crash_in_recovery(twin, after.call_count, oracle, open_store, random)
+            found += _go_on(after, store, seen, open_store, random)
+    except SynclineError as error:
+        return [Violation("closed", None, f"{type(error).__name__}: {error}")]
+    return found
+
+
+def _recover_again(
+    files: SimulatedFiles,
+    seen: Observation,
+    open_store: Callable[[SimulatedFiles], Store],
+    random: Random,
+) -> list[Violation]:
+    """What a recovered store has shown must still be there after one more power cut."""
+    again = observe(open_store(files.crash(random)))
+    if again == seen:
+        return []
+    oracle = Oracle()
+    oracle.adopt(seen)
+    different = Violation("changed", None, f"recovered twice: {seen}, then {again}"[:2000])
+    return oracle.violations(again) or [different]
+
+
+def _crash_in_recovery(
+    files: SimulatedFiles,
+    call_count: int,
+    oracle: Oracle,
+    open_store: Callable[[SimulatedFiles], Store],
+    random: Random,
+) -> list[Violation]:
+    files.crash_after(random.randint(1, call_count))
+    try:
+        open_store(files)
+    except SimulatedCrashError:
+        pass
+    after = files.kill(random) if random.random() < KILL_SHARE else files.crash(random)
+    return oracle.violations(observe(open_store(after)))
+
+
+def _go_on(
+    files: SimulatedFiles,
+    store: Store,
+    seen: Observation,
+    open_store: Callable[[SimulatedFiles], Store],
+    random: Random,
+) -> list[Violation]:
+    """The recovered store takes new work, and keeps it through the next power cut."""
+    oracle = Oracle()
+    oracle.adopt(seen)
+    record = CreateStream(StreamId(random.randbytes(STREAM_ID_BYTES)), StreamKind.QUEUE, 0, 1)
+    store.create(record.stream, record.kind, record.quota, record.now_ms)
+    oracle.staged(record)
+    open_streams = [stream for stream, view in seen.streams.items() if view.state.quota == 0]
+    for stream in (*open_streams, record.stream):
+        entry = AppendEntry(stream, random.randbytes(200), 2)
+        store.append(stream, entry.payload, entry.now_ms)
+        oracle.staged(entry)
+    oracle.batch_taken(acknowledgements=True)
+    commit(store)
+    oracle.batch_finished()
+    found = oracle.violations(observe(store))
+    return found or oracle.violations(observe(open_store(files.crash(random))))

@@ -1,0 +1,340 @@
+"""The real file system behind its door: whole writes, honest errors, one holder of a lock."""
+
+import errno
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from syncline.errors import DeviceError, StoreFullError, StoreLockedError
+from syncline.storage.files import DiskFiles, File
+
+FILES = DiskFiles()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[File]:
+    opened = FILES.open(str(tmp_path / "file"), create=True)
+    yield opened
+    opened.close()
+
+
+def failing(code: int) -> Callable[..., int]:
+    def call(*_: object) -> int:
+        raise OSError(code, os.strerror(code))
+
+    return call
+
+
+# Reading and writing.
+
+
+def test_what_is_written_is_read_at_its_offset(file: File) -> None:
+    file.write(5, [b"hello ", bytearray(b"to "), memoryview(b"you")])
+    assert file.size() == 17
+    assert file.read(0, 100) == b"\0" * 5 + b"hello to you"
+    assert file.read(5, 5) == b"hello"
+    assert file.read(14, 100) == b"you", "fewer bytes only at the end of the file"
+    assert file.read(17, 1) == file.read(1_000, 1) == b""
+
+
+def test_writing_over_replaces_only_what_is_covered(file: File) -> None:
+    file.write(0, [b"0123456789"])
+    file.write(3, [b"abc"])
+    assert file.read(0, 10) == b"012abc6789"
+
+
+def test_more_pieces_than_one_call_takes_are_written_in_order(file: File) -> None:
+    pieces = [b"%04d" % number for number in range(3_000)]
+    file.write(7, pieces)
+    assert file.read(7, 12_000) == b"".join(pieces)
+    assert file.size() == 12_007
+
+
+def test_writing_nothing_is_fine(file: File) -> None:
+    file.write(0, [])
+    file.write(0, [b""])
+    assert file.size() == 0
+
+
+def test_a_short_write_is_continued(file: File, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole_pwritev, whole_pwrite = os.pwritev, os.pwrite
+    calls: list[int] = []
+
+    def short_pwritev(descriptor: int, pieces: Sequence[bytes], offset: int) -> int:
+        calls.append(offset)
+        return whole_pwritev(descriptor, [b"".join(pieces)[:10]], offset)
+
+    def short_pwrite(descriptor: int, data: bytes, offset: int) -> int:
+        calls.append(offset)
+        return whole_pwrite(descriptor, data[:7], offset)
+
+    monkeypatch.setattr(os, "pwritev", short_pwritev)
+    monkeypatch.setattr(os, "pwrite", short_pwrite)
+    expected = b"".join(b"%03d" % number for number in range(10))
+    file.write(100, [b"%03d" % number for number in range(10)])
+    assert file.read(100, 100) == expected
+    assert calls == [100, 110, 117, 124]
+
+
+def test_a_short_read_is_continued(file: File, monkeypatch: pytest.MonkeyPatch) -> None:
+    file.write(0, [b"0123456789" * 3])
+    whole_pread = os.pread
+
+    def short_pread(descriptor: int, length: int, offset: int) -> bytes:
+        return whole_pread(descriptor, min(length, 4), offset)
+
+    monkeypatch.setattr(os, "pread", short_pread)
+    assert file.read(5, 20) == (b"0123456789" * 3)[5:25]
+    assert file.read(25, 20) == b"56789"
+
+
+def test_a_full_disk_is_told_from_a_failing_one(
+    file: File, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        monkeypatch.setattr(os, "pwritev", failing(code))
+        with pytest.raises(StoreFullError) as full:
+            file.write(0, [b"x"])
+        assert full.value.path == file.path
+        assert full.value.reason == os.strerror(code).lower()
+    monkeypatch.setattr(os, "pwritev", failing(errno.EIO))
+    with pytest.raises(DeviceError) as failed:
+        file.write(0, [b"x"])
+    assert (failed.value.path, failed.value.operation) == (file.path, "writing")
+    assert failed.value.reason == os.strerror(errno.EIO).lower()
+
+
+# The limit on file size gives what a nearly full disk gives: a short write, then the error.
+SIZE_LIMITED = """
+import resource, signal, sys
+from syncline.errors import StoreFullError
+from syncline.storage.files import DiskFiles
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, resource.RLIM_INFINITY))
+file = DiskFiles().open(sys.argv[1], create=True)
+try:
+    file.write(4_000, [b"a" * 3_000, b"b" * 5_000])
+except StoreFullError as error:
+    print(type(error).__name__, file.size(), error.reason)
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+file.write(4_000, [b"a" * 3_000, b"b" * 5_000])
+print(file.size())
+"""
+
+
+def run_python(*arguments: str) -> str:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.run(
+        [sys.executable, "-c", *arguments],
+        capture_output=True,
+        check=True,
+        env=environment,
+        text=True,
+        timeout=15,
+    ).stdout
+
+
+def test_a_real_short_write_ends_in_no_room_and_goes_on_when_there_is(tmp_path: Path) -> None:
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[1] == resource.RLIM_INFINITY
+    printed = run_python(SIZE_LIMITED, str(tmp_path / "file")).splitlines()
+    assert printed == [f"StoreFullError 10000 {os.strerror(errno.EFBIG).lower()}", "12000"]
+    assert (tmp_path / "file").read_bytes() == b"\0" * 4_000 + b"a" * 3_000 + b"b" * 5_000
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EDQUOT])
+def test_a_failed_sync_is_fatal_whatever_the_reason(
+    file: File, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    for call in ("fdatasync", "fsync"):
+        monkeypatch.setattr(os, call, failing(code))
+    with pytest.raises(DeviceError) as failed:
+        file.sync()
+    assert (failed.value.path, failed.value.operation) == (file.path, "syncing")
+    with pytest.raises(DeviceError) as failed:
+        FILES.sync_folder(str(tmp_path))
+    assert (failed.value.path, failed.value.operation) == (str(tmp_path), "syncing")
+    assert not failed.value.retriable
+
+
+def test_a_failed_read_is_not_an_end_of_file(file: File, monkeypatch: pytest.MonkeyPatch) -> None:
+    file.write(0, [b"x"])
+    monkeypatch.setattr(os, "pread", failing(errno.EIO))
+    with pytest.raises(DeviceError) as failed:
+        file.read(0, 1)
+    assert failed.value.operation == "reading"
+
+
+def test_a_file_is_cut_and_grown(file: File) -> None:
+    file.write(0, [b"0123456789"])
+    file.truncate(4)
+    assert file.read(0, 100) == b"0123"
+    file.truncate(6)
+    assert file.read(0, 100) == b"0123\0\0"
+    file.sync()
+    file.forget_cached(0, 6)
+    assert file.read(0, 100) == b"0123\0\0"
+
+
+def test_a_mapped_file_shares_its_bytes(file: File) -> None:
+    file.write(0, [bytes(8192)])
+    mapped = file.map(writable=True)
+    assert len(mapped) == 8192
+    mapped[10:14] = b"here"
+    assert file.read(8, 8) == b"\0\0here\0\0"
+    file.write(4096, [b"there"])
+    assert mapped[4096:4101] == b"there"
+    view = mapped.view()
+    assert bytes(view[10:14]) == b"here"
+    view.release()
+    mapped.close()
+
+
+def test_a_read_only_map_cannot_be_written(file: File) -> None:
+    file.write(0, [bytes(4096)])
+    mapped = file.map(writable=False)
+    with pytest.raises(TypeError):
+        mapped[0:1] = b"x"
+    mapped.close()
+
+
+# Names.
+
+
+def test_opening_makes_a_file_only_when_asked_to(tmp_path: Path) -> None:
+    path = str(tmp_path / "file")
+    with pytest.raises(FileNotFoundError):
+        FILES.open(path)
+    made = FILES.open(path, create=True)
+    made.write(0, [b"kept"])
+    made.close()
+    again = FILES.open(path, create=True)
+    assert again.read(0, 10) == b"kept"
+    again.close()
+    assert Path(path).stat().st_mode & 0o077 == 0
+
+
+def test_a_file_opened_for_reading_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"kept")
+    opened = FILES.open(str(tmp_path / "file"), writable=False)
+    with pytest.raises(DeviceError):
+        opened.write(0, [b"lost"])
+    assert opened.read(0, 10) == b"kept"
+    opened.close()
+
+
+def test_a_folder_cannot_be_opened_as_a_file(tmp_path: Path) -> None:
+    with pytest.raises(DeviceError) as failed:
+        FILES.open(str(tmp_path))
+    assert failed.value.operation == "opening"
+
+
+def test_folders_are_made_listed_and_removed(tmp_path: Path) -> None:
+    folder = str(tmp_path / "folder")
+    assert not FILES.exists(folder)
+    FILES.make_folder(folder)
+    FILES.make_folder(folder)
+    assert FILES.exists(folder)
+    assert FILES.is_folder(folder)
+    for name in ("b", "a", "c"):
+        FILES.open(f"{folder}/{name}", create=True).close()
+    assert FILES.list(folder) == ["a", "b", "c"]
+    assert not FILES.is_folder(f"{folder}/a")
+    FILES.sync_folder(folder)
+    with pytest.raises(DeviceError):
+        FILES.remove_folder(folder)
+    for name in ("a", "b", "c"):
+        FILES.remove(f"{folder}/{name}")
+    FILES.remove_folder(folder)
+    assert not FILES.exists(folder)
+    with pytest.raises(FileNotFoundError):
+        FILES.list(folder)
+
+
+def test_renaming_replaces_the_target(tmp_path: Path) -> None:
+    (tmp_path / "new").write_bytes(b"new")
+    (tmp_path / "old").write_bytes(b"old")
+    FILES.rename(str(tmp_path / "new"), str(tmp_path / "old"))
+    assert os.listdir(tmp_path) == ["old"]
+    assert (tmp_path / "old").read_bytes() == b"new"
+
+
+def test_what_is_missing_cannot_be_renamed_or_removed(tmp_path: Path) -> None:
+    missing = str(tmp_path / "missing")
+    with pytest.raises(DeviceError, match="renaming"):
+        FILES.rename(missing, missing)
+    with pytest.raises(DeviceError, match="removing"):
+        FILES.remove(missing)
+    with pytest.raises(DeviceError, match="removing"):
+        FILES.remove_folder(missing)
+    with pytest.raises(DeviceError, match="making the folder"):
+        FILES.make_folder(f"{missing}/below")
+
+
+def test_the_free_room_is_told(tmp_path: Path) -> None:
+    found = os.statvfs(tmp_path)
+    assert 0 <= FILES.free_bytes(str(tmp_path)) <= found.f_blocks * found.f_frsize
+
+
+# The lock.
+
+HOLDING = """
+import sys
+from syncline.storage.files import DiskFiles
+lock = DiskFiles().lock(sys.argv[1])
+print("held", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_a_lock_of_another_process_names_it_and_ends_with_it(tmp_path: Path) -> None:
+    path = str(tmp_path / "LOCK")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDING, path],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(StoreLockedError) as refused:
+            FILES.lock(path)
+        assert refused.value.folder == str(tmp_path)
+        assert refused.value.holder == str(holder.pid)
+    finally:
+        holder.kill()
+        holder.communicate(timeout=15)
+    lock = FILES.lock(path)
+    assert Path(path).read_text() == str(os.getpid()), "nothing is left of the killed one"
+    lock.release()
+
+
+def test_a_lock_is_held_once_in_a_process_too(tmp_path: Path) -> None:
+    path = str(tmp_path / "LOCK")
+    lock = FILES.lock(path)
+    with pytest.raises(StoreLockedError):
+        FILES.lock(path)
+    lock.release()
+    FILES.lock(path).release()
+
+
+def test_a_lock_needs_no_room_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(tmp_path / "LOCK")
+    monkeypatch.setattr(os, "pwrite", failing(errno.ENOSPC))
+    lock = FILES.lock(path)
+    with pytest.raises(StoreLockedError) as refused:
+        FILES.lock(path)
+    assert refused.value.holder == ""
+    lock.release()
+
+
+def test_a_lock_where_no_file_can_be_made_fails_with_its_path(tmp_path: Path) -> None:
+    with pytest.raises(DeviceError) as failed:
+        FILES.lock(str(tmp_path / "missing" / "LOCK"))
+    assert failed.value.operation == "locking"
