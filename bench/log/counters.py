@@ -24,7 +24,7 @@ from bench.support.device import (
 )
 from bench.support.figures import Bar, Figure, as_text, at_most, values_table
 from bench.support.processes import run_worker
-from bench.support.redis_benchmark import append_messages
+from bench.support.redis_benchmark import append_messages, body_of
 
 _FLUSH_NAME = "device flushes per durable 1 KB message, 64 in flight"
 _FLUSH_BAR = at_most("<= 1/60", 1 / 60)
@@ -102,7 +102,7 @@ def _redis_cost(setting: Setting, device: PrivateDevice) -> Cost:
             connections=CONNECTIONS,
             pipelined=1,
             queues=setting.plan.queue_count,
-            body=random.Random(4).randbytes(1 * KB),
+            body=body_of(1 * KB),
         )
         used = _settled_counters(device).since(before)
     return _cost(used, count) | {"cpu_us": result.cpu_us}

@@ -85,6 +85,8 @@ class OurStore:
         self.store = open_ours(folder, kind=kind)
         create_queues(self.store, queues)
         self._upkeep = Upkeep(self.store)
+        # Files that are made ahead are there before the clock starts.
+        self.settle()
 
     def write(self, messages: Sequence[Message], acknowledged: Sequence[bytes] = ()) -> None:
         """Acknowledgements ride with the messages; alone, they are written as they are."""

@@ -164,6 +164,24 @@ def count_stored(port: int, queue_count: int) -> int:
     return total
 
 
+def check_stored_body(port: int, queue_count: int, body: bytes) -> None:
+    """The first queue that holds anything must hold this body, whole."""
+    with socket.create_connection(("127.0.0.1", port), 30) as link:
+        for index in range(queue_count):
+            link.sendall(request(b"XRANGE", key(index), b"-", b"+", b"COUNT", b"1"))
+            received = link.recv(_RECEIVE_BYTES)
+            if received == b"*0\r\n":
+                continue
+            while len(received) < len(body):
+                received += link.recv(_RECEIVE_BYTES)
+            if not received.endswith(bulk(body)):
+                raise BenchError(
+                    f"a stored message is not the one that was sent: {received!r:.200}"
+                )
+            return
+    raise BenchError("no queue holds a message")
+
+
 def main(task: dict[str, Any]) -> dict[str, float]:
     port, pid = int(task["port"]), int(task["server_pid"])
     body = random.Random(2).randbytes(int(task["body_bytes"]))

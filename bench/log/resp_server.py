@@ -19,6 +19,7 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
@@ -40,6 +41,12 @@ from syncline.values.ids import STREAM_ID_BYTES, StreamId
 _JOB_PAUSE_SECONDS = 0.02
 
 
+@dataclass(slots=True)
+class Waiting:
+    replies: bytes
+    is_durable: bool = False
+
+
 class Face(asyncio.Protocol):
     """One connection. Replies leave in the order of the commands."""
 
@@ -48,8 +55,9 @@ class Face(asyncio.Protocol):
         self._committer = committer
         self._reader = hiredis.Reader()
         self._replies: list[bytes] = []
-        # Replies that wait for the disk, one element for each time that the committer was asked.
-        self._waiting: deque[bytes] = deque()
+        # Replies that wait for the disk, one for each time that the committer was asked. It keeps
+        # the order among appends and among acknowledgements, not between the two.
+        self._waiting: deque[Waiting] = deque()
         self._has_appended = False
         self._has_acknowledged = False
         self._now_ms = 0
@@ -97,18 +105,23 @@ class Face(asyncio.Protocol):
         replies = b"".join(self._replies)
         self._replies.clear()
         if self._has_appended or self._has_acknowledged or self._waiting:
-            self._waiting.append(replies)
-            self._committer.when_durable(self._told, acknowledgements=self._has_acknowledged)
+            waiting = Waiting(replies)
+            self._waiting.append(waiting)
+            self._committer.when_durable(
+                lambda failure: self._told(waiting, failure),
+                acknowledgements=self._has_acknowledged,
+            )
             self._has_appended = self._has_acknowledged = False
         else:
             self._transport.write(replies)
 
-    def _told(self, failure: StorageError | None) -> None:
-        replies = self._waiting.popleft()
+    def _told(self, waiting: Waiting, failure: StorageError | None) -> None:
         if failure is not None:
             self._transport.abort()
-        else:
-            self._transport.write(replies)
+            return
+        waiting.is_durable = True
+        while self._waiting and self._waiting[0].is_durable:
+            self._transport.write(self._waiting.popleft().replies)
 
     # Commands.
 

@@ -16,7 +16,7 @@ from statistics import median
 
 from bench.log.http_rounds import measure_http
 from bench.log.plan import KB
-from bench.log.resp_client import count_stored
+from bench.log.resp_client import check_stored_body, count_stored
 from bench.log.setting import Setting
 from bench.log.worker import OURS
 from bench.peers import nats, redis
@@ -36,7 +36,7 @@ from bench.support.processes import (
     stop,
     wait_until_listening,
 )
-from bench.support.redis_benchmark import append_messages
+from bench.support.redis_benchmark import append_messages, body_of
 from bench.support.rounds import alternate, median_ratio
 from bench.support.servers import Server
 
@@ -86,8 +86,8 @@ def measure(setting: Setting) -> list[Figure]:
     }
     delivered = _deliver_rounds(setting, openers)
     published = _publish_rounds(setting)
-    _print_tables(setting, appended, delivered, published)
     http = measure_http(setting)
+    _print_tables(setting, appended, delivered, published, http)
     setting.details["over the socket"] = {
         "append": {f"{size} B, P{deep}": found for (size, deep), found in appended.items()},
         "deliver+ack": delivered,
@@ -110,7 +110,7 @@ def _append_rounds(
 ) -> Results:
     plan = setting.plan
     count = plan.socket_counts[body_bytes, pipelined]
-    body = random.Random(4).randbytes(body_bytes)
+    body = body_of(body_bytes)
 
     def run(opener: Opener) -> Result:
         with setting.fresh_folder() as folder, opener(folder) as server:
@@ -123,6 +123,7 @@ def _append_rounds(
                 body=body,
             )
             stored = count_stored(server.port, plan.queue_count)
+            check_stored_body(server.port, plan.queue_count, body)
         # The client sends whole pipelines: it may send a little more than it was asked to.
         if not count <= stored <= count + CONNECTIONS * pipelined:
             raise BenchError(f"{server.name} took {count} messages and holds {stored}")
@@ -192,6 +193,7 @@ def _print_tables(
     appended: Mapping[tuple[int, int], Results],
     delivered: Results,
     published: Mapping[int, list[float]],
+    http: list[Result],
 ) -> None:
     rows = [
         [
@@ -219,6 +221,10 @@ def _print_tables(
         [f"publish 1 KB, {window} un-acked", "NATS", as_text(median(rates)), "-", "-", "-"]
         for window, rates in published.items()
     ]
+    if http:
+        rate, cpu = (median(found[key] for found in http) for key in ("per_second", "cpu_us"))
+        label = f"append 1 KB, c{CONNECTIONS}, HTTP API"
+        rows.append([label, "syncline serve", as_text(rate), as_text(cpu), "-", "-"])
     header = ["durable, over the socket", "server", "per s", "server CPU µs", "p50 ms", "p99 ms"]
     setting.console.print(values_table("Over the socket (medians)", header, rows))
 

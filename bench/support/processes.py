@@ -45,12 +45,14 @@ def run_worker(module: str, task: Mapping[str, object], *, seconds_max: float = 
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
-def start(command: Sequence[str], *, log: Path) -> subprocess.Popen[bytes]:
+def start(
+    command: Sequence[str], *, log: Path, environment: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
     with log.open("ab") as output:
         return subprocess.Popen(
             command,
             cwd=ROOT,
-            env=child_environment(),
+            env=child_environment() | dict(environment or {}),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

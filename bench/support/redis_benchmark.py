@@ -2,6 +2,7 @@
 
 import csv
 import io
+import random
 import subprocess
 from dataclasses import dataclass
 
@@ -18,6 +19,11 @@ class SocketResult:
     p50_ms: float
     p99_ms: float
     cpu_us: float
+
+
+def body_of(size: int) -> bytes:
+    """Random bytes without a zero: the client would end the argument there."""
+    return random.Random(4).randbytes(size).replace(b"\0", b"\1")
 
 
 def key(index: int) -> bytes:

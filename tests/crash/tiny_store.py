@@ -1,7 +1,8 @@
 """The smallest store that keeps its promises, to show that the crash kit tells good from bad.
 
-One file of batches, each with its length and checksum, read from the start when opened. A job writes
-it anew beside its place and renames it. The other classes here each break one promise on purpose.
+One file of batches, each with its length and checksum, read from the start when opened. A job
+writes it anew beside its place and renames it. The other classes here each break one promise on
+purpose.
 """
 
 import pickle
@@ -34,6 +35,7 @@ class TinyStore(MemoryStore):
     _file: File
     _lock: Lock
     _size: int
+    _compact_at: int = _COMPACT_BYTES
 
     @classmethod
     def open(
@@ -84,7 +86,7 @@ class TinyStore(MemoryStore):
         self._size += len(frame)
 
     def take_job(self) -> Job | None:
-        return _Compaction() if self._size > _COMPACT_BYTES else None
+        return _Compaction() if self._size > self._compact_at else None
 
     def run_job(self, job: Job) -> object:
         return None
@@ -100,6 +102,7 @@ class TinyStore(MemoryStore):
         self._files.sync_folder(self._folder)
         self._file.close()
         self._file, self._size = file, len(frame)
+        self._compact_at = self._size + _COMPACT_BYTES
 
     def _sync_new(self, file: File) -> None:
         file.sync()

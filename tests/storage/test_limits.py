@@ -1,6 +1,7 @@
 """Sizes that are refused, before anything was staged."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -9,10 +10,18 @@ from syncline.storage.base import Snapshot, Store, StreamKind
 from syncline.storage.options import StoreOptions
 from syncline.values import limits
 from syncline.values.ids import StreamId
-from tests.storage.under_test import StoreUnderTest, stream_id
+from tests.storage.under_test import STORE_CLASSES, StoreUnderTest, stream_id
 
 # Segments that have room for the largest of everything.
 LARGE = StoreOptions(segment_bytes=16 * limits.MIB)
+
+
+@pytest.fixture(params=STORE_CLASSES)
+def roomy(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreUnderTest]:
+    opened = StoreUnderTest(request.param, tmp_path / "data", options=LARGE)
+    yield opened
+    opened.end()
+
 
 TOO_MUCH: dict[str, tuple[Callable[[Store, StreamId], object], int]] = {
     "an entry": (
@@ -41,38 +50,36 @@ TOO_MUCH: dict[str, tuple[Callable[[Store, StreamId], object], int]] = {
 
 @pytest.mark.parametrize("what", TOO_MUCH)
 def test_what_is_above_a_limit_is_refused_and_nothing_is_staged(
-    under_test: StoreUnderTest, what: str
+    roomy: StoreUnderTest, what: str
 ) -> None:
-    under_test.reopen(LARGE)
-    document = under_test.create_document(1)
-    under_test.append(document, b"kept")
-    under_test.commit()
+    document = roomy.create_document(1)
+    roomy.append(document, b"kept")
+    roomy.commit()
     attempt, limit = TOO_MUCH[what]
-    before = under_test.store.state(document)
+    before = roomy.store.state(document)
 
     with pytest.raises(LimitExceededError) as refused:
-        attempt(under_test.store, document)
+        attempt(roomy.store, document)
     assert (refused.value.value, refused.value.limit) == (limit + 1, limit)
-    assert under_test.store.take_batch() is None
-    assert under_test.store.waiting_bytes == 0
-    assert under_test.store.state(document) == before
-    assert list(under_test.store.streams()) == [document]
-    assert under_test.append(document, b"next") == [2]
+    assert roomy.store.take_batch() is None
+    assert roomy.store.waiting_bytes == 0
+    assert roomy.store.state(document) == before
+    assert list(roomy.store.streams()) == [document]
+    assert roomy.append(document, b"next") == [2]
 
 
-def test_the_largest_entry_and_snapshot_pass(under_test: StoreUnderTest) -> None:
-    under_test.reopen(LARGE)
-    document = under_test.create_document(1)
+def test_the_largest_entry_and_snapshot_pass(roomy: StoreUnderTest) -> None:
+    document = roomy.create_document(1)
     entry = bytes(range(256)) * (limits.entry_bytes_max // 256)
     state = bytes(range(256)) * (limits.snapshot_bytes_max // 256)
-    under_test.append(document, entry, b"behind it")
-    under_test.store.put_snapshot(document, 1, state, 1)
-    under_test.commit()
+    roomy.append(document, entry, b"behind it")
+    roomy.store.put_snapshot(document, 1, state, 1)
+    roomy.commit()
 
     for _ in range(2):
-        assert under_test.payloads(document) == [entry, b"behind it"]
-        assert under_test.store.snapshot(document) == Snapshot(1, 1, state)
-        under_test.reopen()
+        assert roomy.payloads(document) == [entry, b"behind it"]
+        assert roomy.store.snapshot(document) == Snapshot(1, 1, state)
+        roomy.reopen()
 
 
 def test_the_largest_quota_passes(under_test: StoreUnderTest) -> None:

@@ -27,10 +27,16 @@ from syncline.values.ids import StreamId
 from tests.storage.broken_stores import BROKEN_STORES
 from tests.storage.under_test import STORE_CLASSES, StoreUnderTest, stream_id
 
+# Few streams, so that commands meet in them and can disturb one another.
 STREAMS = [stream_id(number) for number in range(4)]
-# Most commands meet in few streams: that is where they can disturb one another.
-ANY_STREAM = st.sampled_from([*STREAMS, STREAMS[0], STREAMS[0], STREAMS[1], STREAMS[1]])
-CURSOR_NAMES = [b"a", b"b", b"reader with a longer name"]
+ANY_STREAM = st.sampled_from(STREAMS)
+KINDS_AND_QUOTAS = [
+    (StreamKind.QUEUE, 2),
+    (StreamKind.DOCUMENT, 0),
+    (StreamKind.QUEUE, 5),
+    (StreamKind.QUEUE, 0),
+]
+CURSOR_NAMES = [b"a", b"reader with a longer name"]
 SIZES = st.one_of(
     st.integers(0, 40), st.sampled_from([0, 1, 4_000, 4_096, 9_000]), st.integers(0, 20_000)
 )
@@ -71,9 +77,9 @@ class Comparison(RuleBasedStateMachine):
         self.first_when_deleted: dict[StreamId, int] = {}
 
     @initialize()
-    def begin_with_two_streams(self) -> None:
-        self.both(lambda store: store.create(STREAMS[0], StreamKind.QUEUE, 3, 1))
-        self.both(lambda store: store.create(STREAMS[1], StreamKind.DOCUMENT, 0, 1))
+    def begin_with_all_streams(self) -> None:
+        for stream, (kind, quota) in zip(STREAMS, KINDS_AND_QUOTAS, strict=True):
+            self.create(stream, kind, quota)
 
     def both(self, act: Callable[[Store], object]) -> object:
         self.subject.now_ms += 1
@@ -92,17 +98,8 @@ class Comparison(RuleBasedStateMachine):
             return part
         return self.model.store.state(stream).next * part // 11
 
-    # Commands.
+    # Commands. What happens most often in life stands here more than once.
 
-    @rule(
-        stream=ANY_STREAM,
-        kind=st.sampled_from(StreamKind),
-        quota=st.sampled_from([0, 0, 1, 2, 3, 20]),
-    )
-    def create(self, stream: StreamId, kind: StreamKind, quota: int) -> None:
-        self.both(lambda store: store.create(stream, kind, quota, self.subject.now_ms))
-
-    @rule(stream=ANY_STREAM, sizes=st.lists(SIZES, min_size=1, max_size=6))
     def append(self, stream: StreamId, sizes: list[int]) -> None:
         for size in sizes:
             payload = self.payload(size)
@@ -111,14 +108,38 @@ class Comparison(RuleBasedStateMachine):
             self.finish()
             self.commit()
 
+    @rule(stream=ANY_STREAM, sizes=st.lists(SIZES, min_size=1, max_size=6))
+    def append_some(self, stream: StreamId, sizes: list[int]) -> None:
+        self.append(stream, sizes)
+
+    @rule(stream=ANY_STREAM, sizes=st.lists(SIZES, min_size=1, max_size=3))
+    def append_few(self, stream: StreamId, sizes: list[int]) -> None:
+        self.append(stream, sizes)
+
+    @rule(sizes=st.lists(SIZES, min_size=1, max_size=2))
+    def append_to_all(self, sizes: list[int]) -> None:
+        for stream in STREAMS:
+            self.append(stream, sizes)
+
+    @rule(stream=ANY_STREAM)
+    def append_a_segment(self, stream: StreamId) -> None:
+        self.append(stream, [16_000] * 5)
+
     @rule(stream=ANY_STREAM, part=PARTS)
     def truncate(self, stream: StreamId, part: int) -> None:
         seq = self.position(stream, part)
         self.both(lambda store: store.truncate_before(stream, seq))
 
     @rule(stream=ANY_STREAM)
-    def empty(self, stream: StreamId) -> None:
+    def acknowledge_one(self, stream: StreamId) -> None:
+        self.both(lambda store: store.truncate_before(stream, store.state(stream).first + 1))
+
+    @rule(stream=ANY_STREAM)
+    def acknowledge_all(self, stream: StreamId) -> None:
         self.both(lambda store: store.truncate_before(stream, store.state(stream).next))
+
+    def create(self, stream: StreamId, kind: StreamKind, quota: int) -> None:
+        self.both(lambda store: store.create(stream, kind, quota, self.subject.now_ms))
 
     @rule(stream=ANY_STREAM)
     def delete(self, stream: StreamId) -> None:
@@ -127,32 +148,29 @@ class Comparison(RuleBasedStateMachine):
             self.first_when_deleted[stream] = max(first, self.first_when_deleted.get(stream, first))
         self.both(lambda store: store.delete(stream))
 
-    @rule(
-        stream=ANY_STREAM,
-        kind=st.sampled_from(StreamKind),
-        quota=st.sampled_from([0, 2]),
-    )
-    def create_anew(self, stream: StreamId, kind: StreamKind, quota: int) -> None:
+    @rule(stream=ANY_STREAM, kind_and_quota=st.sampled_from(KINDS_AND_QUOTAS))
+    def create_anew(self, stream: StreamId, kind_and_quota: tuple[StreamKind, int]) -> None:
         self.delete(stream)
-        self.both(lambda store: store.create(stream, kind, quota, self.subject.now_ms))
+        self.create(stream, *kind_and_quota)
 
-    @rule(stream=ANY_STREAM, part=PARTS, size=SIZES)
-    def put_snapshot(self, stream: StreamId, part: int, size: int) -> None:
-        up_to_seq, payload = self.position(stream, part), self.payload(size)
-        if stream in self.model.store.streams():
-            is_document = self.model.store.state(stream).kind is StreamKind.DOCUMENT
-            if not is_document:
-                return
-        self.both(lambda store: store.put_snapshot(stream, up_to_seq, payload, self.subject.now_ms))
+    @rule(kind_and_quota=st.sampled_from(KINDS_AND_QUOTAS))
+    def create_what_is_missing(self, kind_and_quota: tuple[StreamKind, int]) -> None:
+        for stream in STREAMS:
+            self.create(stream, *kind_and_quota)
 
-    @rule(stream=ANY_STREAM, name=st.sampled_from(CURSOR_NAMES), part=PARTS)
-    def move_cursor(self, stream: StreamId, name: bytes, part: int) -> None:
+    @rule(part=PARTS, size=SIZES)
+    def put_snapshots(self, part: int, size: int) -> None:
+        for stream in sorted(self.model.store.streams()):
+            if self.model.store.state(stream).kind is StreamKind.DOCUMENT:
+                seq, payload = self.position(stream, part), self.payload(size)
+                self.both(lambda store: store.put_snapshot(stream, seq, payload, seq))  # noqa: B023
+
+    @rule(stream=ANY_STREAM, name=st.sampled_from(CURSOR_NAMES), part=PARTS, is_drop=st.booleans())
+    def use_cursor(self, stream: StreamId, name: bytes, part: int, is_drop: bool) -> None:
+        if is_drop:
+            self.both(lambda store: store.drop_cursor(stream, name))
         seq = self.position(stream, part)
         self.both(lambda store: store.move_cursor(stream, name, seq))
-
-    @rule(stream=ANY_STREAM, name=st.sampled_from(CURSOR_NAMES))
-    def drop_cursor(self, stream: StreamId, name: bytes) -> None:
-        self.both(lambda store: store.drop_cursor(stream, name))
 
     @precondition(lambda self: self.batches is None)
     @rule(age_ms=st.integers(0, 60), count_max=st.integers(1, 12))
@@ -231,42 +249,31 @@ class Comparison(RuleBasedStateMachine):
     # Upkeep, in one go or step by step.
 
     @precondition(lambda self: self.job is None)
-    @rule()
-    def upkeep(self) -> None:
+    @rule(bytes_max=st.sampled_from([0, 1_000, 100_000]))
+    def upkeep(self, bytes_max: int) -> None:
         run_jobs(self.subject.store)
+        if bytes_max:
+            self.subject.store.scrub(bytes_max)
 
-    @precondition(lambda self: self.job is None)
     @rule()
-    def take_job(self) -> None:
-        self.job = self.subject.store.take_job()
-        self.job_result = []
-
-    @precondition(lambda self: self.job is not None and not self.job_result)
-    @rule()
-    def run_job(self) -> None:
-        assert self.job is not None
-        self.job_result = [self.subject.store.run_job(self.job)]
-
-    @precondition(lambda self: self.job is not None)
-    @rule()
-    def finish_job(self) -> None:
+    def step_job(self) -> None:
+        """Take it; run it; finish it."""
         if self.job is None:
-            return
-        if not self.job_result:
-            self.run_job()
-        self.subject.store.finish_job(self.job, self.job_result[0])
-        self.job = None
-
-    @rule(bytes_max=st.sampled_from([1_000, 100_000]))
-    def scrub(self, bytes_max: int) -> None:
-        self.subject.store.scrub(bytes_max)
+            self.job = self.subject.store.take_job()
+            self.job_result = []
+        elif not self.job_result:
+            self.job_result = [self.subject.store.run_job(self.job)]
+        else:
+            self.subject.store.finish_job(self.job, self.job_result[0])
+            self.job = None
 
     # Ends and beginnings.
 
     @rule()
     def reopen(self) -> None:
         self.finish()
-        self.finish_job()
+        while self.job is not None:
+            self.step_job()
         self.subject.reopen()
         self.model.reopen()
 

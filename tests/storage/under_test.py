@@ -57,11 +57,10 @@ class StoreUnderTest:
         )
         return opened
 
-    def reopen(self, options: StoreOptions | None = None) -> None:
-        """Close in order, then open, perhaps with other options."""
+    def reopen(self) -> None:
+        """Close in order, then open."""
         self.store.close()
         assert self.files.open_count == 0, "a closed store left files open"
-        self.options = options or self.options
         self.store = self.open()
 
     def crash(self) -> None:

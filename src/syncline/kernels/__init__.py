@@ -1,0 +1,1 @@
+"""Vectorised work over buffers, shared by whoever handles many records at once."""

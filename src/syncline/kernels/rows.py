@@ -35,7 +35,8 @@ def sequences(rows: Rows) -> npt.NDArray[np.uint64]:
 
 
 def are_snapshots(rows: Rows) -> npt.NDArray[np.bool_]:
-    return (rows["class_seq"].astype(np.uint64) >> _CLASS_BITS) == 1
+    is_snapshot: npt.NDArray[np.bool_] = (rows["class_seq"].astype(np.uint64) >> _CLASS_BITS) == 1
+    return is_snapshot
 
 
 def lengths(rows: Rows) -> npt.NDArray[np.int64]:

@@ -51,7 +51,14 @@ class FoundSlots:
 
     @property
     def is_found(self) -> Flags:
-        return self.index != NOT_FOUND
+        is_found: Flags = self.index != NOT_FOUND
+        return is_found
+
+    @property
+    def is_used(self) -> Flags:
+        """Found, and not deleted."""
+        is_used: Flags = self.is_found & (_state(self.words) == STATE_USED)
+        return is_used
 
     @property
     def born(self) -> Words:
@@ -68,10 +75,6 @@ class FoundSlots:
     @property
     def flags(self) -> Words:
         return (self.words[:, 7] >> np.uint64(16)) & np.uint64(0xFF)
-
-    @property
-    def state(self) -> Words:
-        return _state(self.words)
 
 
 class SlotFinder:
@@ -135,7 +138,7 @@ def start_slots(first_words: Words, capacity: int) -> npt.NDArray[np.int64]:
     carry = (
         ((low * capacity_low) >> _HALF) + (low_high & _LOW_HALF) + (high_low & _LOW_HALF)
     ) >> _HALF
-    top = high * capacity_high + (low_high >> _HALF) + (high_low >> _HALF) + carry
+    top: Words = high * capacity_high + (low_high >> _HALF) + (high_low >> _HALF) + carry
     return top.astype(np.int64)
 
 

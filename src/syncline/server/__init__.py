@@ -1,0 +1,1 @@
+"""The router process: its settings, its faces, and the committer between them and the store."""

@@ -1,8 +1,8 @@
 """The listening socket, and HTTP connections that meet a limit in every direction.
 
-The HTTP server below us bounds bodies by flow control but neither the head of a request nor the time
-it may take. A connection here is closed when a head grows too large or does not end in time, and
-turned away when there are too many.
+The HTTP server below bounds bodies by flow control, but neither the head of a request nor the time
+that it may take. A connection here is closed when a head grows too large or does not end in time,
+and turned away when there are too many.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ def _listen_error(host: str, port: int, error: OSError) -> ConfigError:
 
 
 class BoundedConnection(HttpToolsProtocol):
-    """One HTTP connection. `head_seconds_max` and `connection_count_max` are set by `make_server`."""
+    """One HTTP connection; `make_server` sets its limits."""
 
     head_seconds_max: float = 30.0
     connection_count_max: int = 1_024

@@ -73,7 +73,7 @@ class _Stream:
     def truncate_before(self, seq: int) -> None:
         for gone in range(self.first, seq):
             del self.entries[gone]
-        self.first = max(self.first, seq)
+        self.first = seq
 
     def image(self) -> "_Stream":
         """A copy as it will be found on the disk: with all of it visible."""

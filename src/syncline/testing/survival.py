@@ -11,7 +11,7 @@ from random import Random
 SECTOR_BYTES = 512
 # Memory reaches the device in words, so a page changed while it is copied is torn between them.
 _WORD_BYTES = 8
-_TORN_INSIDE_SHARE = 0.1
+_TORN_INSIDE_SHARE = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""Protocols: bytes to commands and events to bytes, without sockets."""

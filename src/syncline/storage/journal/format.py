@@ -94,15 +94,16 @@ class Flaw(StrEnum):
 class QueueState:
     """What a state line says.
 
-    The read file holds the entries from `first - read_msg` on and the next wanted one at
-    `read_byte`; the write file holds those from `write_first` on, up to `write_byte`.
+    The read file holds the entries from `read_first` on, with the one wanted next at `read_byte`;
+    the write file holds those from `write_first` on and ends at `write_byte`. The line has counts in
+    place of the two: `read_msg` were read of the read file, `write_msg` are in the write file.
     """
 
     read_file: str
-    read_msg: int
+    read_first: int
     read_byte: int
     write_file: str
-    write_msg: int
+    write_first: int
     write_byte: int
     first: int
     next: int
@@ -115,25 +116,19 @@ class QueueState:
     cursor_byte: int = 0
 
     @property
-    def write_first(self) -> int:
-        """The sequence of the first entry that the write file has, or will have."""
-        return self.next - self.write_msg
-
-    @property
     def has_one_file(self) -> bool:
         return self.read_file == self.write_file
 
     @property
     def is_consistent(self) -> bool:
-        if not 1 <= self.first <= self.next or self.quota > limits.queue_quota_max:
+        if not 1 <= self.read_first <= self.first <= self.next:
             return False
-        if self.read_msg >= self.first or self.write_first < 1:
+        if not self.read_first <= self.write_first <= self.next:
+            return False
+        if self.quota > limits.queue_quota_max or self.next > limits.sequence_max + 1:
             return False
         if self.has_one_file:
-            return (
-                self.write_msg - self.read_msg == self.next - self.first
-                and self.read_byte <= self.write_byte
-            )
+            return self.read_first == self.write_first and self.read_byte <= self.write_byte
         return self.first <= self.write_first
 
 
@@ -162,8 +157,9 @@ def encode_state(stream: StreamId, state: QueueState) -> bytes:
     return _sealed(
         stream,
         (
-            f"read_file={state.read_file} read_msg={state.read_msg} read_byte={state.read_byte}"
-            f" write_file={state.write_file} write_msg={state.write_msg}"
+            f"read_file={state.read_file} read_msg={state.first - state.read_first}"
+            f" read_byte={state.read_byte}"
+            f" write_file={state.write_file} write_msg={state.next - state.write_first}"
             f" write_byte={state.write_byte} first={state.first} next={state.next}"
             f" kind={_STREAM_KINDS[state.kind].decode()} quota={state.quota}"
             f" blocked={'T' if state.is_blocked else 'F'}"
@@ -179,15 +175,16 @@ def parse_state(stream: StreamId, line: bytes) -> QueueState | Flaw:
     if isinstance(found, Flaw):
         return found
     words = [word.decode("ascii") for word in found]
+    first, next_seq = int(words[6]), int(words[7])
     state = QueueState(
         read_file=words[0],
-        read_msg=int(words[1]),
+        read_first=first - int(words[1]),
         read_byte=int(words[2]),
         write_file=words[3],
-        write_msg=int(words[4]),
+        write_first=next_seq - int(words[4]),
         write_byte=int(words[5]),
-        first=int(words[6]),
-        next=int(words[7]),
+        first=first,
+        next=next_seq,
         kind=_STREAM_KIND_NAMES[found[8]],
         quota=int(words[9]),
         is_blocked=words[10] == "T",

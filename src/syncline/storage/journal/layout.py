@@ -141,7 +141,17 @@ def message_file_id(name: str) -> str | None:
     return None if found is None else found[1]
 
 
-def is_numbered_file(name: str) -> bool:
+def snapshot_file_id(name: str) -> str | None:
+    found = _FILE_NAME.fullmatch(name)
+    return None if found is None else found[2]
+
+
+def cursor_file_id(name: str) -> str | None:
+    found = _FILE_NAME.fullmatch(name)
+    return None if found is None else found[3]
+
+
+def is_named_by_state(name: str) -> bool:
     """Is it a file that some state line must name, or else nobody wants it?"""
     return _FILE_NAME.fullmatch(name) is not None
 

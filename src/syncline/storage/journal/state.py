@@ -92,17 +92,15 @@ def draft_state_log(
     *,
     is_durable: bool,
 ) -> int:
-    """Write the successor of queue.log beside it and keep the lines it has; return their bytes.
+    """Write the successor of queue.log beside it, and the lines it has to their backup.
 
-    Nothing has changed before `swap_state_log`.
+    Nothing has changed before `swap_state_log`. Returns by how many bytes the folder will grow.
     """
-    kept_bytes = 0
+    lines = _read_tail(files, f"{folder}/{STATE_NAME}")
     if backup_name is not None:
-        lines = _read_tail(files, f"{folder}/{STATE_NAME}")
         _write_new(files, f"{folder}/{backup_name}", lines, is_durable)
-        kept_bytes = len(lines)
     _write_new(files, f"{folder}/{STATE_DRAFT_NAME}", contents, is_durable)
-    return kept_bytes
+    return len(contents) - (len(lines) if backup_name is None else 0)
 
 
 def swap_state_log(files: Files, folder: str, *, is_durable: bool) -> None:
@@ -112,7 +110,10 @@ def swap_state_log(files: Files, folder: str, *, is_durable: bool) -> None:
 
 
 def _read_tail(files: Files, path: str) -> bytes:
-    file = files.open(path, writable=False)
+    try:
+        file = files.open(path, writable=False)
+    except FileNotFoundError:
+        return b""
     try:
         size = file.size()
         return file.read(max(0, size - STATE_TAIL_BYTES), STATE_TAIL_BYTES)

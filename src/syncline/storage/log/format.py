@@ -39,10 +39,10 @@ length, name.
 """
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
+from typing import Final, cast
 
 import google_crc32c
 
@@ -74,7 +74,11 @@ QUOTA_BITS: Final = 16
 QUOTA_MASK: Final = (1 << QUOTA_BITS) - 1
 KIND_MASK: Final = 0x1F
 
-crc32c_extend = google_crc32c.extend
+# The library has no types of its own.
+crc32c_extend = cast(
+    Callable[[int, bytes], int],
+    google_crc32c.extend,  # pyright: ignore[reportUnknownMemberType]
+)
 
 
 class RecordKind(IntEnum):

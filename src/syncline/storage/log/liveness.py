@@ -1,8 +1,8 @@
 """Which rows are still wanted, asked of the queue table for many rows at once.
 
-The owner of the store goes on writing to the table meanwhile. That is safe in one direction only, and
-it is the right one: a stream's `first` moves up and its slot may become deleted, so a row found dead
-stays dead; one found alive may be dead by the time it is written, and goes with the next merge.
+The owner of the store goes on writing to the table meanwhile. That is safe in one direction only,
+and it is the right one: a stream's `first` moves up and its slot may become deleted, so a row found
+dead stays dead; one found alive may be dead once it is written, and goes with the next merge.
 
 - A stream is looked for in the newest generation, then in the older one. The owner copies a slot
   before it changes it and leaves the old copy as it was, so no stream is missed in between.
@@ -20,8 +20,8 @@ import numpy.typing as npt
 
 from syncline.errors import CorruptionError
 from syncline.kernels.slots import (
+    NOT_FOUND,
     SLOT_BYTES,
-    STATE_USED,
     TABLE_HEADER_BYTES,
     FoundSlots,
     SlotFinder,
@@ -93,18 +93,17 @@ class LiveTable:
             (slots.flags[place] & np.uint64(HAS_SNAPSHOT)) != 0,
             (slots.first[place] <= sequences) & (sequences < slots.next[place]),
         )
-        is_used = slots.is_found & (slots.state == STATE_USED)
-        is_of_this_stream = is_used[place] & (positions >= slots.born[place])
-        return slots.is_unsure[place] | (is_of_this_stream & is_wanted)
+        is_of_this_stream = slots.is_used[place] & (positions >= slots.born[place])
+        is_live: Flags = slots.is_unsure[place] | (is_of_this_stream & is_wanted)
+        return is_live
 
     def are_known(self, streams: Bytes) -> Flags:
         """Whether each stream exists, as far as the table can tell."""
-        slots = self._look_up(streams)
-        return slots.is_found & (slots.state == STATE_USED)
+        return self._look_up(streams).is_used
 
     def _look_up(self, streams: Bytes) -> FoundSlots:
         count = len(streams)
-        index = np.full(count, -1, np.int64)
+        index = np.full(count, NOT_FOUND, np.int64)
         is_unsure = np.zeros(count, np.bool_)
         words = np.zeros((count, SLOT_BYTES // 8), np.uint64)
         missing = np.arange(count)

@@ -14,11 +14,12 @@ from syncline.storage.files import Files, Lock
 from syncline.storage.folder import claim_folder
 from syncline.storage.log.format import BLOCK_BYTES, FORMAT_VERSION
 from syncline.storage.log.manifest import Manifest, ManifestState
+from syncline.storage.log.preparing import write_table
 from syncline.storage.log.recovery import Replay, replay_log
 from syncline.storage.log.runset import RunSet
 from syncline.storage.log.scan import Chain, next_batch
 from syncline.storage.log.segments import Segments
-from syncline.storage.log.table import CAPACITY_MIN, Table, create_table
+from syncline.storage.log.table import CAPACITY_MIN, Table
 from syncline.storage.options import StoreOptions
 from syncline.values import limits
 
@@ -92,9 +93,8 @@ def _create(folder: str, files: Files, options: StoreOptions) -> Manifest:
     for name in FOLDERS:
         files.make_folder(f"{folder}/{name}")
     files.sync_folder(folder)
-    create_table(files, table_path(folder, 1), CAPACITY_MIN, 1)
-    files.sync_folder(f"{folder}/table")
-    segments.write_zeros(first_path)
+    write_table(files, table_path(folder, 1), CAPACITY_MIN, 1)
+    segments.prepare(first_path)
     state = ManifestState(
         format=FORMAT_VERSION,
         segment_bytes=options.segment_bytes,

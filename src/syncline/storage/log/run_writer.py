@@ -1,8 +1,8 @@
 """Writes runs: payloads in the order they come, the index sorted by key, a footer.
 
 - Memory is bounded: payloads leave in writes of about 1 MiB. The rows stay until the end, unless
-  the writer is told beforehand how many payload bytes will come; then they too leave at once, to the
-  place where the index will be.
+  the writer is told beforehand how many payload bytes will come; then they leave at once, too, to
+  the place where the index will be.
 - A run that is not finished is removed. One that is, is durable with its name.
 """
 
@@ -33,7 +33,7 @@ NewRow = tuple[bytes, int, int, int, bytes]
 
 
 def write_run(files: Files, path: str, rows: Iterable[NewRow]) -> RunMeta:
-    """Write rows, in whatever order they come; of equal keys the one of the highest position stays."""
+    """Write rows in whatever order they come; of equal keys the highest position stays."""
     with RunWriter(files, path) as writer:
         for row in rows:
             writer.add(*row)
@@ -79,9 +79,7 @@ class RunWriter:
     def add(self, key: bytes, position: int, time_ms: int, kind: int, payload: bytes) -> None:
         """With `payload_bytes` given, keys must come in strictly ascending order."""
         length = len(payload)
-        head = (
-            key + RUN_ROW.pack(position, time_ms, self._payload_end, kind << 24 | length, 0)[:-4]
-        )
+        head = key + RUN_ROW.pack(position, time_ms, self._payload_end, kind << 24 | length, 0)[:-4]
         crc = crc32c_extend(crc32c_extend(0, head), payload)
         self._rows.append(head + CRC.pack(crc))
         self._payloads.append(payload)
@@ -92,7 +90,8 @@ class RunWriter:
         if self._payloads_bytes >= WRITE_BYTES:
             self._write_payloads()
         if self._index_offset is not None:
-            assert key > self._last_key and self._payload_end <= self._index_offset
+            assert key > self._last_key
+            assert self._payload_end <= self._index_offset
             self._last_key = key
             if len(self._rows) * RUN_ROW_BYTES >= WRITE_BYTES:
                 self._write_rows(self._index_offset)
@@ -182,7 +181,7 @@ class _Bounds:
 
 
 def _newest_of_each_key(rows: list[bytes]) -> list[bytes]:
-    """Sorted. Equal keys come from a stream that was deleted and created anew: the later one counts."""
+    """Sorted. A stream that was deleted and created anew has equal keys: the later one counts."""
     rows.sort()
     newest: list[bytes] = []
     for row in rows:

@@ -60,7 +60,9 @@ class VerifiedRows:
 class Run:
     """An open run. One thread at a time."""
 
-    def __init__(self, file: File, mapped: MappedFile, meta: RunMeta, damage: Damage | None) -> None:
+    def __init__(
+        self, file: File, mapped: MappedFile, meta: RunMeta, damage: Damage | None
+    ) -> None:
         self._file = file
         self._map = mapped
         self._index_offset = meta.index_offset
@@ -195,7 +197,7 @@ class Run:
         return crc == self.meta.index_crc
 
     def verify_rows(self, start: int, bytes_max: int) -> VerifiedRows:
-        """Check rows and payloads from row `start` on: one row, and more while under `bytes_max`."""
+        """Check rows and payloads from row `start` on: one, and more while under `bytes_max`."""
         damage: list[Damage] = []
         byte_count = 0
         previous = self.row_at(start - 1) if start else b""
@@ -242,10 +244,10 @@ def _read_footer(file: File, size: int) -> RunMeta | None:
     if size < RUN_FOOTER_BYTES:
         return None
     footer = file.read(size - RUN_FOOTER_BYTES, RUN_FOOTER_BYTES)
-    magic, row_count, index_offset, *bounds, index_crc = RUN_FOOTER.unpack_from(footer)
+    magic, row_count, index_offset, *rest = RUN_FOOTER.unpack_from(footer)
     (crc,) = CRC.unpack_from(footer, RUN_FOOTER.size)
     if magic != RUN_MAGIC or crc32c_extend(0, footer[: RUN_FOOTER.size]) != crc:
         return None
     if index_offset + row_count * RUN_ROW_BYTES + RUN_FOOTER_BYTES != size:
         return None
-    return RunMeta(posixpath.basename(file.path), row_count, size, *bounds, index_crc)
+    return RunMeta(posixpath.basename(file.path), row_count, size, *rest)

@@ -79,6 +79,9 @@ class RunSet:
                 # A stretch without gap: no other run holds any of it.
                 rows = found
                 break
+        is_all = len(rows) < wanted or wanted == end_seq - from_seq
+        if len(rows) < wanted:
+            rows = self._look_everywhere(opened, from_seq, end_seq, rows)
         rows.sort(key=lambda found: found[0].seq)
         entries: list[Entry] = []
         size = 0
@@ -90,7 +93,35 @@ class RunSet:
                 kind = EntryKind(row.kind & KIND_MASK)
                 entries.append(Entry(row.seq, row.time_ms, payload, kind))
                 size += row.length
-        return entries, len(rows) < wanted or wanted == end_seq - from_seq
+        return entries, is_all
+
+    def _look_everywhere(
+        self,
+        opened: OpenStream,
+        from_seq: int,
+        end_seq: int,
+        found: list[tuple[RunRow, Run]],
+    ) -> list[tuple[RunRow, Run]]:
+        """Entries that must exist were not found: a damaged key may have led the search astray.
+
+        Every row is looked at, once for each stream; what is still missing is lost.
+        """
+        stream = StreamId(opened.stream)
+        if any(damage.stream == stream for damage in self.damage):
+            return found
+        rows = [
+            (row, run)
+            for run in self._runs.values()
+            for row in run.entries_anywhere(stream, from_seq, end_seq - from_seq)
+            if row.seq < end_seq and row.position >= opened.born
+        ]
+        have = {row.seq for row, _ in rows}
+        missing = [seq for seq in range(from_seq, end_seq) if seq not in have]
+        if missing:
+            place = self.path(next(iter(self._runs), ""))
+            reason = "entries are in no run any more"
+            self.report(Damage(place, 0, reason, stream, missing[0], len(missing)))
+        return rows
 
     def snapshot(self, opened: OpenStream) -> Snapshot | None:
         found: tuple[RunRow, Run] | None = None

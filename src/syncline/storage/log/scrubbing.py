@@ -22,7 +22,7 @@ class Scrubber:
         self._walk: Iterator[int] | None = None
 
     def scrub(self, bytes_max: int) -> int:
-        """Check about `bytes_max` bytes; 0 once a round is complete."""
+        """Check about `bytes_max` bytes; 0 once a round is complete, then the next one begins."""
         if self._walk is None:
             self._walk = self._round()
         done = 0
@@ -30,7 +30,7 @@ class Scrubber:
             done += count
             if done >= bytes_max:
                 return done
-        self._walk = None
+        self._walk = iter(()) if done else None
         return done
 
     def _round(self) -> Iterator[int]:

@@ -1,10 +1,11 @@
 """Sealing: what is still wanted of old segments goes into a run, and the table to the device.
 
 Segments are taken newest first and one at a time, so memory holds one of them, and the first
-snapshot met of a stream is its last. The payloads that are written are the very bytes whose checksum
-was compared.
+snapshot met of a stream is its last. The payloads that are written are the very bytes whose
+checksum was compared.
 """
 
+import posixpath
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -15,6 +16,9 @@ import numpy.typing as npt
 from syncline.storage.base import Damage
 from syncline.storage.files import Files
 from syncline.storage.log.format import (
+    BATCH_HEADER,
+    BATCH_HEADER_BYTES,
+    BATCH_MAGIC,
     CLASS_BITS,
     CLASS_SNAPSHOT,
     KIND_MASK,
@@ -53,10 +57,12 @@ class _Segment:
     data: bytes
     records: list[RawRecord] = field(default_factory=list[RawRecord])
     stretches: list[DamagedStretch] = field(default_factory=list[DamagedStretch])
-    # Of the first and the last batch; 0 if there is none.
+    # Of the first batch, 0 if that is damaged or there is none, and of the last whole one.
     first_number: int = 0
     last_number: int = 0
+    # Where its batches end, and whether something that is no batch was begun there.
     end: int = 0
+    is_torn: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +72,7 @@ class _Rows:
     keys: npt.NDArray[np.uint8]
     positions: npt.NDArray[np.uint64]
     times: npt.NDArray[np.uint64]
-    kinds: npt.NDArray[np.uint32]
+    kinds: npt.NDArray[np.int64]
     offsets: npt.NDArray[np.int64]
     lengths: npt.NDArray[np.int64]
     sequences: npt.NDArray[np.uint64]
@@ -90,52 +96,77 @@ def seal(files: Files, job: SealJob) -> SealResult:
     damage: list[Damage] = []
     live_bytes = 0
     snapshot_streams: set[bytes] = set()
-    following: _Segment | None = None
+    newest_first = sorted(zip(job.segment_numbers, job.segment_paths, strict=True))[::-1]
+    number_behind = _number_behind(files, job, newest_first[0])
     with LiveTable(files, job.table_paths) as table, RunWriter(files, job.run_path) as writer:
-        newest_first = sorted(zip(job.segment_numbers, job.segment_paths, strict=True))[::-1]
         for number, path in newest_first:
-            segment = _read_segment(files, path, number, job.segment_bytes)
-            if segment is None:
+            data = _read(files, path, job.segment_bytes)
+            if data is None:
                 damage.append(Damage(path, 0, "the segment is missing"))
-                following = None
+                number_behind = 0
                 continue
-            damage += _damage_of(segment, following, table)
+            segment = _scan(path, number * job.segment_bytes, data, number_behind)
+            damage += _damage_of(segment, number_behind, table)
             rows = _newest_snapshots(_live_rows(segment, table), snapshot_streams)
-            live_bytes += _write_rows(segment.data, rows, writer)
-            # Its number is still wanted, its bytes are not.
-            segment.data = b""
-            following = segment
+            live_bytes += _write_rows(data, rows, writer)
+            number_behind = segment.first_number
         run = writer.finish()
         # Only now: the segments may be recycled once the slots they justify are durable.
         table.sync()
     return SealResult(run, live_bytes, tuple(damage))
 
 
-def _read_segment(files: Files, path: str, number: int, segment_bytes: int) -> _Segment | None:
+def _read(files: Files, path: str, length: int) -> bytes | None:
     try:
         file = files.open(path, writable=False)
     except FileNotFoundError:
         return None
     try:
-        segment = _Segment(path, number * segment_bytes, file.read(0, segment_bytes))
+        return file.read(0, length)
     finally:
         file.close()
-    # Sealed is what later segments follow: nothing here can be the torn end of the log.
-    for part in batches(segment.data, segment.start, None, is_followed=True):
+
+
+def _number_behind(files: Files, job: SealJob, newest: tuple[int, str]) -> int:
+    """The number of the first batch after the sealed segments; 0 if that cannot be read."""
+    number = newest[0] + 1
+    path = posixpath.join(posixpath.dirname(newest[1]), f"{number:012d}.wal")
+    data = _read(files, path, BATCH_HEADER_BYTES)
+    if data is None or len(data) < BATCH_HEADER_BYTES:
+        return 0
+    magic, _, batch_number, position, *_ = BATCH_HEADER.unpack(data)
+    is_header = magic == BATCH_MAGIC and position == number * job.segment_bytes
+    return batch_number if is_header else 0
+
+
+def _scan(path: str, start: int, data: bytes, number_behind: int) -> _Segment:
+    segment = _scan_once(path, start, data, is_followed=False)
+    if segment.is_torn and segment.last_number + 1 != number_behind:
+        # The log does not go on from the last whole batch: what follows it was acknowledged once.
+        # Where it does go on, the rest is the torn end of an earlier opening, and was not.
+        segment = _scan_once(path, start, data, is_followed=True)
+    return segment
+
+
+def _scan_once(path: str, start: int, data: bytes, *, is_followed: bool) -> _Segment:
+    segment = _Segment(path, start, data)
+    for part in batches(data, start, None, is_followed=is_followed):
         match part:
             case WholeBatch(header=header, records=records):
-                segment.first_number = segment.first_number or header.number
+                if not segment.first_number and not segment.stretches:
+                    segment.first_number = header.number
                 segment.last_number = header.number
                 segment.records += records
             case DamagedStretch(records=records):
                 segment.stretches.append(part)
                 segment.records += records
-            case End(position=position):
-                segment.end = position - segment.start
+            case End(position=position, is_torn=is_torn):
+                segment.end = position - start
+                segment.is_torn = is_torn
     return segment
 
 
-def _damage_of(segment: _Segment, following: _Segment | None, table: LiveTable) -> list[Damage]:
+def _damage_of(segment: _Segment, number_behind: int, table: LiveTable) -> list[Damage]:
     damage: list[Damage] = []
     for stretch in segment.stretches:
         offset = stretch.start - segment.start
@@ -143,18 +174,9 @@ def _damage_of(segment: _Segment, following: _Segment | None, table: LiveTable) 
         damage += [Damage(segment.path, offset, stretch.reason, stream) for stream in streams]
         if not streams:
             damage.append(Damage(segment.path, offset, stretch.reason))
-    is_next = (
-        following is not None and following.start == segment.start + (following.start - segment.start)
-    )
-    if (
-        following is not None
-        and is_next
-        and segment.last_number
-        and following.first_number > segment.last_number + 1
-        and not segment.stretches
-    ):
-        count = following.first_number - segment.last_number - 1
-        damage.append(Damage(segment.path, segment.end, f"{count} batches are missing"))
+    goes_on = number_behind in (0, segment.last_number + 1)
+    if not segment.stretches and not goes_on:
+        damage.append(Damage(segment.path, segment.end, "batches are missing here"))
     return damage
 
 
@@ -185,7 +207,7 @@ def _rows_of(segment: _Segment) -> _Rows:
         (record[0] - segment.start for record in segment.records if _is_sealed(record)), np.int64
     )
     heads = data[offsets[:, None] + np.arange(RECORD_HEADER_BYTES)].view(_HEADER).reshape(-1)
-    kinds = (heads["kind_length"] >> 24) & KIND_MASK
+    kinds = ((heads["kind_length"] >> 24) & KIND_MASK).astype(np.int64)
     lengths = (heads["kind_length"] & LENGTH_MASK).astype(np.int64)
     payloads = offsets + RECORD_HEADER_BYTES
     sequences = heads["last_unread"] >> np.uint64(UNREAD_BITS)
@@ -197,7 +219,8 @@ def _rows_of(segment: _Segment) -> _Rows:
     lengths[is_snapshot] -= SEQUENCE.size
     classes = is_snapshot.astype(np.uint64) * np.uint64(CLASS_SNAPSHOT)
     keys = np.empty((len(offsets), RUN_KEY_BYTES), np.uint8)
-    keys[:, :STREAM_ID_BYTES] = heads["stream"].view(np.uint8).reshape(-1, STREAM_ID_BYTES)
+    streams = np.ascontiguousarray(heads["stream"])
+    keys[:, :STREAM_ID_BYTES] = streams.view(np.uint8).reshape(-1, STREAM_ID_BYTES)
     ends = (classes << np.uint64(CLASS_BITS) | sequences).astype(">u8")
     keys[:, STREAM_ID_BYTES:] = ends.view(np.uint8).reshape(-1, 8)
     return _Rows(

@@ -9,6 +9,7 @@ from bisect import bisect_right
 
 from syncline.storage.files import File, Files
 from syncline.storage.log.format import RECORD_HEADER_BYTES, Record, parse_record
+from syncline.storage.log.preparing import write_zeros
 from syncline.storage.log.streams import LENGTH_BITS, LENGTH_MASK
 
 
@@ -98,20 +99,9 @@ class Segments:
         self._epoch_starts.clear()
         self._epochs.clear()
 
-    def write_zeros(self, path: str) -> None:
-        """Prepare a segment here and now. A half-made file is removed."""
-        file = self._files.open(path, create=True)
-        try:
-            zeros = bytes(min(1 << 20, self.segment_bytes))
-            for offset in range(0, self.segment_bytes, len(zeros)):
-                file.write(offset, [zeros[: self.segment_bytes - offset]])
-            file.sync()
-        except BaseException:
-            file.close()
-            self._files.remove(path)
-            raise
-        file.close()
-        self._files.sync_folder(self.folder)
+    def prepare(self, path: str) -> None:
+        """Make a segment file here and now. Raises StoreFullError; then nothing is left of it."""
+        write_zeros(self._files, path, self.segment_bytes)
 
     def close(self) -> None:
         for file in self._open.values():

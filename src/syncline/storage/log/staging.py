@@ -1,8 +1,11 @@
 """Builds batches: records get their position when staged, headers and slot images when closed."""
 
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice
 
-from syncline.storage.files import File
+from syncline.errors import LimitExceededError, StorageError, StoreBusyError
 from syncline.storage.log.format import (
     ACK_ROW,
     ACK_ROW_BYTES,
@@ -19,8 +22,11 @@ from syncline.storage.log.format import (
     crc32c_extend,
     encode_batch_header,
 )
+from syncline.storage.log.recovery import Replay
 from syncline.storage.log.scan import Chain
+from syncline.storage.log.segments import Segments
 from syncline.storage.log.streams import LENGTH_BITS, OpenStream
+from syncline.values import limits
 
 # Below this mean size of a piece one joined write costs less than a long list of pieces.
 _JOIN_PIECE_BYTES = 2048
@@ -44,7 +50,6 @@ class StagedBatch:
     stream_count_change: int = 0
     chain: Chain | None = None
     images: list[tuple[OpenStream, bytes]] = field(default_factory=list[tuple[OpenStream, bytes]])
-    file: File | None = None
 
     @property
     def byte_count(self) -> int:
@@ -109,10 +114,6 @@ class StagedBatch:
         for opened in streams:
             self.touch(opened)
 
-    def ack_row_room(self, length: int) -> int:
-        """How many rows of acknowledgements fit into `length` bytes."""
-        return max(0, (length - RECORD_HEADER_BYTES) // ACK_ROW_BYTES)
-
     def close(self, after: Chain, time_ms: int) -> Chain:
         """Nothing more is added: make the header and the images of all touched slots."""
         number = after.number + 1
@@ -134,3 +135,133 @@ class StagedBatch:
         if self.byte_count // len(self.pieces) < _JOIN_PIECE_BYTES:
             return [b"".join(self.pieces)]
         return self.pieces
+
+
+class Stager:
+    """The end of the log as it will be: the open batch and those that are closed, in order."""
+
+    def __init__(
+        self, segments: Segments, replay: Replay, take_spare: Callable[[], str], now_ms: int
+    ) -> None:
+        self._segments = segments
+        self._take_spare = take_spare
+        self._chain = replay.chain
+        self._batch: StagedBatch | None = None
+        self._closed: deque[StagedBatch] = deque()
+        self._closed_bytes = 0
+        self._segment_record_count = replay.record_count_in_last
+        # The highest segment that has a file, or a spare set aside for it.
+        self._last_segment = max(segments.numbers, default=0)
+        self._deferred: dict[OpenStream, None] = {}
+        # The batch before the first of each live segment.
+        self.chain_before = replay.chain_before
+        self.end = replay.end
+        # The time of records that come without one: what callers said last.
+        self.time_ms = now_ms
+        self.batch_bytes_max = limits.batch_bytes_default
+
+    @property
+    def waiting_bytes(self) -> int:
+        staged = self._batch.byte_count if self._batch is not None else 0
+        return self._closed_bytes + staged
+
+    @property
+    def deferred_count(self) -> int:
+        return len(self._deferred)
+
+    def room(self, size: int) -> StagedBatch:
+        """The open batch, or a new one, that takes `size` more bytes of records.
+
+        Raises LimitExceededError, StoreFullError or StoreBusyError; then nothing is staged.
+        """
+        batch = self._batch
+        if batch is not None:
+            if batch.length + size <= batch.length_max:
+                return batch
+            self._close()
+        waiting = self._closed_bytes
+        allowed = limits.waiting_bytes_max - waiting - BATCH_HEADER_BYTES
+        if waiting and allowed < size:
+            raise StoreBusyError(waiting, limits.waiting_bytes_max)
+        segment_bytes = self._segments.segment_bytes
+        position = self.end
+        is_begun = position // segment_bytes <= self._last_segment
+        room = segment_bytes - position % segment_bytes if is_begun else 0
+        spare_path = ""
+        if room < BATCH_HEADER_BYTES + size or self._is_segment_full_of_records():
+            if BATCH_HEADER_BYTES + size > segment_bytes:
+                raise LimitExceededError("record bytes", size, segment_bytes - BATCH_HEADER_BYTES)
+            spare_path = self._take_spare()
+            position += room
+            room = segment_bytes
+            self._last_segment = position // segment_bytes
+            self.chain_before[self._last_segment] = self._chain
+            self._segment_record_count = 0
+        length_max = min(
+            max(min(self.batch_bytes_max, allowed), size), room - BATCH_HEADER_BYTES
+        )
+        self._batch = StagedBatch(position, self._segments.epoch, length_max, spare_path)
+        return self._batch
+
+    def defer(self, opened: OpenStream) -> None:
+        """Its `first` moved: that is written when it costs nothing, or when it must be."""
+        opened.has_deferred_ack = True
+        self._deferred[opened] = None
+
+    def forget_deferred(self, opened: OpenStream) -> None:
+        """A record with the whole image of the stream makes its row needless."""
+        self._deferred.pop(opened, None)
+        opened.has_deferred_ack = False
+
+    def take(self, *, must_acknowledge: bool) -> StagedBatch | None:
+        """The next batch to write, closed; None if nothing waits for the disk."""
+        if not self._closed:
+            self._stage_acknowledgements(must_all=must_acknowledge)
+            if self._batch is None:
+                return None
+            self._close()
+        return self._closed.popleft()
+
+    def finish(self, batch: StagedBatch) -> None:
+        self._closed_bytes -= batch.byte_count
+
+    def _is_segment_full_of_records(self) -> bool:
+        return self._segment_record_count >= limits.segment_record_count_max
+
+    def _close(self) -> None:
+        batch = self._batch
+        assert batch is not None
+        self._batch = None
+        self._chain = batch.close(self._chain, self.time_ms)
+        self.end = batch.end
+        self._segment_record_count += batch.record_count
+        self._closed_bytes += batch.byte_count
+        self._closed.append(batch)
+
+    def _stage_acknowledgements(self, *, must_all: bool) -> None:
+        """Put deferred acknowledgements where they cost nothing; all of them if they must go."""
+        waiting = len(self._deferred)
+        if not waiting:
+            return
+        must_all = must_all or waiting > limits.deferred_ack_count_max
+        batch = self._batch
+        if batch is None:
+            if not must_all:
+                return
+            try:
+                batch = self.room(RECORD_HEADER_BYTES + ACK_ROW_BYTES)
+            except StorageError:
+                # No room in the log: they wait. Losing them means delivering again, no more.
+                return
+        free = batch.length_max - batch.length
+        count = min(waiting, ack_row_room(free if must_all else min(free, batch.padding)))
+        if count:
+            streams = list(islice(self._deferred, count))
+            for opened in streams:
+                self.forget_deferred(opened)
+            batch.add_acknowledgements(streams, self.time_ms)
+
+
+def ack_row_room(length: int) -> int:
+    """How many rows of acknowledgements fit into `length` bytes."""
+    return max(0, (length - RECORD_HEADER_BYTES) // ACK_ROW_BYTES)

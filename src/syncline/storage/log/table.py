@@ -68,20 +68,6 @@ def capacity_for(stream_count: int) -> int:
     return (wanted + _PAGE_SLOTS - 1) // _PAGE_SLOTS * _PAGE_SLOTS
 
 
-def create_table(files: Files, path: str, capacity: int, generation: int) -> None:
-    """Write an empty table, every block of it: a hole could not be filled on a full disk."""
-    file = files.open(path, create=True)
-    try:
-        size = table_bytes(capacity)
-        zeros = bytes(1 << 20)
-        for offset in range(0, size, len(zeros)):
-            file.write(offset, [zeros[: size - offset]])
-        file.write(0, [encode_table_header(capacity, 0, 0, 0, generation)])
-        file.sync()
-    finally:
-        file.close()
-
-
 def _open_generation(files: Files, path: str, number: int) -> _Generation:
     file = files.open(path)
     try:

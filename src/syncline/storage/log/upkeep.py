@@ -6,7 +6,7 @@ before anything it replaces is let go of.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Final, assert_never
+from typing import TYPE_CHECKING, ClassVar, Final, assert_never
 
 from syncline.errors import StoreBusyError
 from syncline.storage.base import Damage, Job
@@ -23,11 +23,13 @@ from syncline.storage.log.jobs import (
     choose_merge,
 )
 from syncline.storage.log.opening import OpenedLog, table_path
-from syncline.storage.log.scan import Chain
-from syncline.storage.log.table import LOAD_MAX, capacity_for, create_table
-from syncline.storage.log.worker import JobProcess
+from syncline.storage.log.preparing import write_table
+from syncline.storage.log.table import LOAD_MAX, capacity_for
 from syncline.storage.options import StoreOptions
 from syncline.values import limits
+
+if TYPE_CHECKING:
+    from syncline.storage.log.worker import JobProcess
 
 # Segments that are full before they are sealed together: young messages are mostly gone by then, and
 # the table is synced once for all of them.
@@ -54,17 +56,15 @@ _Task = SealJob | MergeJob | MeasureJob | PrepareSegmentJob | PrepareTableJob | 
 class Upkeep:
     """What is due, and taking over what was done."""
 
-    def __init__(
-        self, opened: OpenedLog, options: StoreOptions, chain_before: dict[int, Chain]
-    ) -> None:
+    def __init__(self, opened: OpenedLog, options: StoreOptions) -> None:
         self._files = opened.files
         self._folder = opened.folder
         self._manifest = opened.manifest
         self._segments = opened.segments
         self._table = opened.table
         self._runs = opened.runs
-        self._chain_before = chain_before
-        self._process = JobProcess() if options.has_job_process else None
+        self._chain_before = opened.replay.chain_before
+        self._process = _start_process() if options.has_job_process else None
         self._task: _Task | None = None
         self._file_count = 0
         self._is_moved = False
@@ -97,8 +97,10 @@ class Upkeep:
     @property
     def seal_end(self) -> int:
         """Position below which all segments are full, if enough of them are; else 0."""
-        current = self.durable_end // self._segments.segment_bytes
-        full = [number for number in self._segments.numbers if number < current]
+        numbers = self._segments.numbers
+        # The last one stays, even if it is full to the last byte: replay needs a place to start.
+        current = min(self.durable_end // self._segments.segment_bytes, max(numbers, default=0))
+        full = [number for number in numbers if number < current]
         return current * self._segments.segment_bytes if len(full) >= _SEALED_TOGETHER else 0
 
     def take_spare(self) -> str:
@@ -112,7 +114,7 @@ class Upkeep:
             live = len(segments.numbers) * segments.segment_bytes
             raise StoreBusyError(live, limits.live_segment_count_max * segments.segment_bytes)
         path = self._new_name("spare", ".wal", segments.folder)
-        segments.write_zeros(path)
+        segments.prepare(path)
         return path
 
     def take_job(self, *, can_seal: bool, filled: float) -> Job | None:
@@ -203,8 +205,7 @@ class Upkeep:
             return
         number = table.generation_number + 1
         path = table_path(self._folder, number)
-        create_table(self._files, path, capacity_for(table.used_count), number)
-        self._files.sync_folder(f"{self._folder}/table")
+        write_table(self._files, path, capacity_for(table.used_count), number)
         self._manifest.change(table_generations=[number, *table.numbers()])
         table.grow_into(self._files, path, number)
         self._is_moved = False
@@ -254,14 +255,19 @@ class Upkeep:
         if row_count and self._dead_row_count > _MEASURE_AT * row_count:
             self._dead_row_count = 0
             names = tuple(self._runs.path(name) for name in self._runs.names)
-            return MeasureJob(names, paths)
-        chosen = choose_merge(listed, self._measured)
-        chosen = [name for name in chosen or () if name in self._runs.names]
-        if not chosen:
+            return MeasureJob(names, paths, names, tuple(listed))
+        chosen = choose_merge(
+            [run for run in listed if run.name in self._runs.names], self._measured
+        )
+        if chosen is None:
             return None
-        run_path = self._new_name("r", ".run", f"{self._folder}/runs")
         return MergeJob(
-            self._folder, tuple(self._runs.path(name) for name in chosen), paths, run_path
+            self._folder,
+            tuple(self._runs.path(name) for name in chosen),
+            paths,
+            self._new_name("r", ".run", f"{self._folder}/runs"),
+            tuple(self._runs.path(name) for name in self._runs.names if name not in chosen),
+            tuple(listed),
         )
 
     # ---- Done ----
@@ -325,3 +331,9 @@ class Upkeep:
 def _name(path: str) -> str:
     return path.rpartition("/")[2]
 
+
+def _start_process() -> "JobProcess":
+    # Not at the top: tools that open a folder for a moment do without it.
+    from syncline.storage.log.worker import JobProcess
+
+    return JobProcess()

@@ -1,0 +1,9 @@
+"""`export` and `import`."""
+
+
+def export() -> None:
+    raise NotImplementedError
+
+
+def import_() -> None:
+    raise NotImplementedError

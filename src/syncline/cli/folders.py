@@ -1,0 +1,76 @@
+"""Opening data folders: for good, or only to look."""
+
+import secrets
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from syncline.errors import ForeignFolderError
+from syncline.storage.base import Store
+from syncline.storage.files import DiskFiles
+from syncline.storage.folder import FolderFormat, read_format
+from syncline.storage.opening import open_store
+from syncline.storage.options import StoreOptions
+from syncline.storage.overlay import OverlayFiles
+
+DEFAULT_FOLDER = Path("syncline-data")
+
+FolderArgument = Annotated[Path, typer.Argument(help="The data folder.", show_default=True)]
+
+
+def clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def whole_path(folder: Path) -> str:
+    return str(folder.absolute())
+
+
+def format_of(folder: Path) -> FolderFormat:
+    """Raises ForeignFolderError for a folder that holds no store."""
+    found = read_format(whole_path(folder), DiskFiles())
+    if found is None:
+        reason = "it holds no store yet" if folder.exists() else "there is no such folder"
+        raise ForeignFolderError(str(folder), reason)
+    return found
+
+
+@contextmanager
+def looked_at(folder: Path) -> Generator[Store]:
+    """The store in `folder`, recovered in memory: whatever happens, the folder stays as it is."""
+    found = format_of(folder)
+    files = OverlayFiles(DiskFiles())
+    store = open_store(
+        found.kind,
+        whole_path(folder),
+        files,
+        StoreOptions(),
+        now_ms=clock_ms(),
+        random_bytes=secrets.token_bytes,
+    )
+    try:
+        yield store
+    finally:
+        store.close()
+        files.close()
+
+
+@contextmanager
+def worked_on(folder: Path, kind: str = "auto") -> Generator[Store]:
+    """The store in `folder`, opened for good."""
+    store = open_store(
+        kind,
+        whole_path(folder),
+        DiskFiles(),
+        StoreOptions(),
+        now_ms=clock_ms(),
+        random_bytes=secrets.token_bytes,
+    )
+    try:
+        yield store
+    finally:
+        store.close()

@@ -1,0 +1,202 @@
+"""`backup`, `restore` and `repair`: whole folders, copied with hashes before a change."""
+
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from syncline.cli.folders import (
+    DEFAULT_FOLDER,
+    FolderArgument,
+    clock_ms,
+    format_of,
+    whole_path,
+    worked_on,
+)
+from syncline.cli.looking import EXIT_DAMAGED, read_whole
+from syncline.cli.output import JsonFlag, Output, bytes_text
+from syncline.cli.router_client import RouterClient, UrlOption
+from syncline.errors import ForeignFolderError, RefusedError, StoreLockedError
+from syncline.server.health import damage_facts
+from syncline.storage.base import run_jobs
+from syncline.storage.copies import (
+    CopyManifest,
+    check_copy,
+    check_empty,
+    copy_folder,
+    folder_bytes,
+    read_manifest,
+    write_manifest,
+)
+from syncline.storage.files import DiskFiles
+from syncline.storage.folder import LOCK_NAME
+from syncline.storage.inspection import Findings
+
+TargetArgument = Annotated[Path, typer.Argument(help="A folder that is empty or not there yet.")]
+
+
+def backup(
+    target: TargetArgument,
+    folder: Annotated[Path, typer.Option("--data", "-d", help="The data folder.")] = DEFAULT_FOLDER,
+    url: UrlOption = None,
+    is_json: JsonFlag = False,
+) -> None:
+    """Copy a data folder with a list of hashes; with --url from a router while it serves."""
+    output = Output(is_json=is_json)
+    if url is not None:
+        facts = _back_up_router(output, RouterClient(url), whole_path(target))
+    else:
+        manifest = _back_up_folder(output, folder, target)
+        facts = {"files": len(manifest.files), "bytes": manifest.byte_count}
+    if is_json:
+        output.json({"backup": whole_path(target)} | facts)
+    else:
+        size = bytes_text(facts["bytes"])
+        output.line(f"backed up {facts['files']} files, {size}, to {whole_path(target)}")
+
+
+def _back_up_router(output: Output, client: RouterClient, target: str) -> dict[str, Any]:
+    """The router writes the copy itself, so `target` is a folder of its machine."""
+    with output.progress("copying", None) as bar:
+        copied_bytes = 0
+        for line in client.post_lines("/api/backup", {"folder": target}):
+            if "error" in line:
+                raise RefusedError(str(line["error"]))
+            if line.get("done"):
+                return {"files": line["files"], "bytes": line["bytes"]}
+            bar.advance(line["copied_bytes"] - copied_bytes)
+            copied_bytes = line["copied_bytes"]
+    raise RefusedError(f"the router ended the backup early; {target} is not whole, remove it")
+
+
+def _back_up_folder(output: Output, folder: Path, target: Path) -> CopyManifest:
+    format_of(folder)
+    if target.absolute().is_relative_to(folder.absolute()):
+        raise ForeignFolderError(str(target), "it lies inside the data folder")
+    with _locked(folder):
+        return _copy(output, folder, target)
+
+
+def _copy(output: Output, folder: Path, target: Path) -> CopyManifest:
+    """Copy, hash what was copied, and compare with the source once more."""
+    files = DiskFiles()
+    source, copy = whole_path(folder), whole_path(target)
+    total_bytes = folder_bytes(files, source)
+    with output.progress("copying", total_bytes) as bar:
+        bar.run_out(copy_folder(files, source, copy))
+    with output.progress("hashing", total_bytes) as bar:
+        hashing = write_manifest(files, copy, clock_ms())
+        while True:
+            try:
+                bar.advance(next(hashing))
+            except StopIteration as end:
+                manifest: CopyManifest = end.value
+                break
+    with output.progress("comparing", total_bytes) as bar:
+        bar.run_out(check_copy(files, source, manifest))
+    return manifest
+
+
+@contextmanager
+def _locked(folder: Path) -> Generator[None]:
+    """Nobody works on `folder` meanwhile."""
+    try:
+        lock = DiskFiles().lock(str(folder.absolute() / LOCK_NAME))
+    except StoreLockedError as error:
+        raise RefusedError(
+            f"{error}; for a backup while it serves, give its address with --url"
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def restore(
+    source: Annotated[Path, typer.Argument(help="A backup.")],
+    target: TargetArgument,
+    is_json: JsonFlag = False,
+) -> None:
+    """Check the hashes of a backup and make a data folder of it."""
+    output = Output(is_json=is_json)
+    files = DiskFiles()
+    check_empty(files, whole_path(target))
+    manifest = read_manifest(files, whole_path(source))
+    format_of(source)
+    with output.progress("checking", manifest.byte_count) as bar:
+        bar.run_out(check_copy(files, whole_path(source), manifest))
+    with output.progress("copying", manifest.byte_count) as bar:
+        bar.run_out(copy_folder(files, whole_path(source), whole_path(target)))
+    with output.progress("comparing", manifest.byte_count) as bar:
+        bar.run_out(check_copy(files, whole_path(target), manifest))
+    if is_json:
+        facts = {"files": len(manifest.files), "bytes": manifest.byte_count}
+        output.json({"restored": whole_path(target)} | facts)
+    else:
+        size = bytes_text(manifest.byte_count)
+        output.line(f"restored {len(manifest.files)} files, {size}, to {whole_path(target)}")
+
+
+def repair(
+    folder: FolderArgument = DEFAULT_FOLDER,
+    apply: Annotated[bool, typer.Option("--apply", help="Do it; else only say what.")] = False,
+    is_json: JsonFlag = False,
+) -> None:
+    """Keep what is readable of a damaged folder. Copies all of it before anything is changed."""
+    output = Output(is_json=is_json)
+    format_of(folder)
+    before = read_whole(output, folder)
+    if before.is_whole or not apply:
+        _tell_repair(output, before, None, None)
+        if not before.is_whole:
+            raise typer.Exit(EXIT_DAMAGED)
+        return
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    kept = folder.absolute().with_name(f"{folder.absolute().name}.before-repair-{stamp}")
+    with _locked(folder):
+        _copy(output, folder, kept)
+    # Opening recovers what can be recovered; the upkeep then writes whole files in place of
+    # damaged ones.
+    with worked_on(folder) as store:
+        run_jobs(store)
+    after = read_whole(output, folder)
+    _tell_repair(output, before, after, kept)
+
+
+def _tell_repair(
+    output: Output, before: Findings, after: Findings | None, kept: Path | None
+) -> None:
+    if output.is_json:
+        output.json(
+            {
+                "applied": after is not None,
+                "copy": None if kept is None else str(kept),
+                "before": _findings_facts(before),
+                "after": None if after is None else _findings_facts(after),
+            }
+        )
+        return
+    if before.is_whole:
+        output.line("nothing to repair: everything is readable", style="green")
+        return
+    output.line(
+        f"{before.entry_count} messages in {before.stream_count} queues are readable, "
+        f"{before.missing_count} are not; {len(before.damage)} places are damaged"
+    )
+    if after is None:
+        output.line("nothing was changed; --apply copies the folder, then keeps what is readable")
+        return
+    output.line(f"the folder as it was is in {kept}")
+    output.line(
+        f"kept {after.entry_count} messages; {len(after.damage)} damaged places are left, "
+        f"{after.missing_count} messages are gone"
+    )
+
+
+def _findings_facts(findings: Findings) -> dict[str, Any]:
+    damage = [damage_facts(each) for each in findings.damage]
+    return asdict(findings) | {"damage": damage, "whole": findings.is_whole}

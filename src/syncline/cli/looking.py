@@ -1,0 +1,184 @@
+"""`inspect`, `tail` and `verify`: they look, and leave the folder as it is."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from syncline.cli.folders import DEFAULT_FOLDER, FolderArgument, format_of, looked_at, whole_path
+from syncline.cli.output import JsonFlag, Output
+from syncline.cli.router_client import RouterClient, UrlOption
+from syncline.cli.tailing import Printed, read_folder, read_router
+from syncline.server.health import damage_facts
+from syncline.storage.base import Damage, Store
+from syncline.storage.copies import MANIFEST_NAME, check_copy, folder_bytes, read_manifest
+from syncline.storage.files import DiskFiles
+from syncline.storage.inspection import Findings, read_everything, report
+from syncline.values.ids import StreamId
+
+EXIT_DAMAGED = 1
+
+_PREVIEW_BYTES = 200
+
+
+def inspect(
+    folder: FolderArgument = DEFAULT_FOLDER,
+    queues: Annotated[int, typer.Option(help="How many queues to list.", min=0)] = 0,
+    is_json: JsonFlag = False,
+) -> None:
+    """Say what is in a data folder: queues, files, bytes, damage."""
+    found = format_of(folder)
+    output = Output(is_json=is_json)
+    with looked_at(folder) as store:
+        about = report(found.kind, store)
+        listed = [_queue_facts(store, stream) for stream in islice(store.streams(), queues)]
+    head: dict[str, object] = {
+        "folder": whole_path(folder),
+        "kind": found.kind,
+        "format": found.version,
+        "store_id": found.store_id.hex(),
+    }
+    damage = [damage_facts(each) for each in about.damage]
+    if is_json:
+        output.json(
+            head
+            | {"stats": asdict(about.stats), "details": about.details}
+            | {"damage": damage, "queues": listed}
+        )
+        return
+    stats = about.stats
+    output.facts(
+        "data folder",
+        head
+        | {"queues": stats.stream_count, "files": stats.file_count, "bytes": stats.disk_bytes}
+        | dict(about.details),
+    )
+    if queues:
+        columns = ["queue", "kind", "first", "next", "unread", "quota", "is_blocked"]
+        rows = [[facts[column] for column in columns] for facts in listed]
+        output.table("queues", columns, rows)
+    _print_damage(output, about.damage)
+
+
+def _queue_facts(store: Store, stream: StreamId) -> dict[str, object]:
+    state = store.state(stream)
+    return {
+        "queue": str(stream),
+        "kind": state.kind.name.lower(),
+        "first": state.first,
+        "next": state.next,
+        "unread": state.unread_count,
+        "quota": state.quota,
+        "is_blocked": state.is_blocked,
+    }
+
+
+def _print_damage(output: Output, damage: tuple[Damage, ...]) -> None:
+    if not damage:
+        output.line("no damage is known", style="green")
+        return
+    columns = ["file", "offset", "reason", "queue", "first_lost_seq", "lost_count"]
+    rows = [[damage_facts(each)[column] for column in columns] for each in damage]
+    output.table(f"damage in {len(damage)} places", columns, rows)
+
+
+def verify(folder: FolderArgument = DEFAULT_FOLDER, is_json: JsonFlag = False) -> None:
+    """Read everything and check it; exit code 1 if anything is damaged.
+
+    A backup is checked against its list of hashes first.
+    """
+    output = Output(is_json=is_json)
+    format_of(folder)
+    checked_file_count = _verify_copy(output, folder)
+    findings = read_whole(output, folder)
+    if is_json:
+        facts = asdict(findings) | {"damage": [damage_facts(each) for each in findings.damage]}
+        output.json(facts | {"whole": findings.is_whole, "checked_files": checked_file_count})
+    else:
+        output.facts(
+            "read",
+            {
+                "queues": findings.stream_count,
+                "messages": findings.entry_count,
+                "bytes": findings.payload_bytes,
+                "missing messages": findings.missing_count,
+            },
+        )
+        _print_damage(output, findings.damage)
+    if not findings.is_whole:
+        raise typer.Exit(EXIT_DAMAGED)
+
+
+def _verify_copy(output: Output, folder: Path) -> int:
+    if not (folder / MANIFEST_NAME).exists():
+        return 0
+    files = DiskFiles()
+    manifest = read_manifest(files, whole_path(folder))
+    with output.progress("checking hashes", manifest.byte_count) as bar:
+        bar.run_out(check_copy(files, whole_path(folder), manifest))
+    return len(manifest.files)
+
+
+def read_whole(output: Output, folder: Path) -> Findings:
+    """Read all of a folder, changing nothing."""
+    total_bytes = folder_bytes(DiskFiles(), whole_path(folder))
+    with looked_at(folder) as store, output.progress("reading", total_bytes) as bar:
+        steps = read_everything(store)
+        while True:
+            try:
+                _, byte_count = next(steps)
+            except StopIteration as end:
+                findings: Findings = end.value
+                return findings
+            bar.advance(byte_count)
+
+
+def tail(
+    folder: FolderArgument = DEFAULT_FOLDER,
+    url: UrlOption = None,
+    queue: Annotated[
+        list[str] | None, typer.Option("--queue", "-q", help="One queue; may repeat. All if none.")
+    ] = None,
+    from_seq: Annotated[int, typer.Option("--from", help="First sequence to show.", min=0)] = 0,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on as messages come; needs --url.")
+    ] = False,
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", help="Stop after so many.", min=1)
+    ] = None,
+    is_json: JsonFlag = False,
+) -> None:
+    """Print messages of a queue, or of all, from a data folder or a running router."""
+    wanted = [StreamId.parse(text) for text in queue or []]
+    output = Output(is_json=is_json)
+    if url is not None:
+        lines = read_router(RouterClient(url), wanted, from_seq, follow=follow)
+        _print_lines(output, islice(lines, count))
+        return
+    if follow:
+        raise typer.BadParameter("--follow needs --url: nobody writes to a folder that is read")
+    with looked_at(folder) as store:
+        _print_lines(output, islice(read_folder(store, wanted, from_seq), count))
+
+
+def _print_lines(output: Output, lines: Iterator[Printed]) -> None:
+    for line in lines:
+        if output.is_json:
+            output.json(line)
+        else:
+            stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(line.time_ms / 1_000))
+            size = f"{len(line.body)} B"
+            output.line(f"{stamp}Z {line.queue} {line.seq:>6} {line.kind} {size:>8} {_text(line)}")
+
+
+def _text(line: Printed) -> str:
+    shown = line.body[:_PREVIEW_BYTES]
+    try:
+        text: Any = shown.decode("utf-8")
+    except UnicodeDecodeError:
+        return shown.hex()
+    return text if text.isprintable() else repr(text)[1:-1]

@@ -1,0 +1,102 @@
+"""What the verbs print: tables for people, JSON for programs, progress on standard error.
+
+With `--json` a verb prints one JSON value, or one per line where there is no end (`tail`).
+"""
+
+import sys
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+from rich.table import Table
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+_BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+class Output:
+    def __init__(self, *, is_json: bool) -> None:
+        self.is_json = is_json
+        self._console = Console(highlight=False, soft_wrap=True)
+
+    def json(self, value: object) -> None:
+        sys.stdout.buffer.write(msgspec.json.encode(value) + b"\n")
+        sys.stdout.flush()
+
+    def line(self, text: str = "", style: str = "") -> None:
+        """Text as it is: nothing in it is taken for a style."""
+        self._console.print(escape(text), style=style)
+
+    def facts(self, title: str, facts: Mapping[str, object]) -> None:
+        """Names and values, one pair a line."""
+        table = Table(title=title, title_justify="left", show_header=False, box=None)
+        for name, value in facts.items():
+            table.add_row(escape(name), escape(_shown(name, value)))
+        self._console.print(table)
+
+    def table(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+        table = Table(title=title, title_justify="left")
+        for column in columns:
+            table.add_column(column, overflow="fold")
+        for row in rows:
+            table.add_row(*(escape(str(cell)) for cell in row))
+        self._console.print(table)
+
+    @contextmanager
+    def progress(self, what: str, total_bytes: int | None) -> Generator["Bar"]:
+        """A bar while something takes long; silent where nobody looks."""
+        console = Console(stderr=True)
+        with Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=self.is_json or not console.is_terminal,
+        ) as shown:
+            yield Bar(shown, what, total_bytes)
+
+
+class Bar:
+    def __init__(self, progress: Progress, what: str, total_bytes: int | None) -> None:
+        self._progress = progress
+        self._task = progress.add_task(what, total=total_bytes)
+
+    def advance(self, byte_count: int) -> None:
+        self._progress.advance(self._task, byte_count)
+
+    def run_out(self, steps: Iterable[int]) -> None:
+        """Go through all of `steps`, each the bytes it dealt with."""
+        for byte_count in steps:
+            self.advance(byte_count)
+
+
+def bytes_text(count: float) -> str:
+    unit = 0
+    while count >= 1024 and unit < len(_BYTE_UNITS) - 1:
+        count /= 1024
+        unit += 1
+    return f"{count:.0f} B" if unit == 0 else f"{count:.1f} {_BYTE_UNITS[unit]}"
+
+
+def _shown(name: str, value: object) -> str:
+    if name.endswith("bytes") and isinstance(value, int):
+        return f"{bytes_text(value)} ({value})"
+    return str(value)

@@ -1,0 +1,85 @@
+"""`syncline serve`."""
+
+import asyncio
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, cast
+
+import typer
+
+from syncline.cli.configuring import ConfigOption, SetOption, effective_config
+from syncline.cli.output import JsonFlag, Output
+from syncline.server import logs
+from syncline.server.app import Announcement, Router
+from syncline.server.settings import Settings
+
+
+def _new_event_loop() -> asyncio.AbstractEventLoop:
+    """The faster one if it is installed."""
+    if find_spec("uvloop") is None:
+        return asyncio.new_event_loop()
+    return cast(asyncio.AbstractEventLoop, import_module("uvloop").new_event_loop())
+
+
+def serve(
+    data: Annotated[
+        Path | None, typer.Option("--data", "-d", help="The data folder [store.folder].")
+    ] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on [http.host].")] = None,
+    port: Annotated[
+        int | None, typer.Option("--port", "-p", help="Port; 0 for a free one [http.port].")
+    ] = None,
+    store: Annotated[
+        str | None, typer.Option(help="auto, log, journal or memory [store.kind].")
+    ] = None,
+    file: ConfigOption = None,
+    sets: SetOption = None,
+    is_json: JsonFlag = False,
+) -> None:
+    """Start a router; it stops on Ctrl-C or SIGTERM and loses nothing that it acknowledged."""
+    given = {"store.folder": data, "http.host": host, "http.port": port, "store.kind": store}
+    flags = {key: str(value) for key, value in given.items() if value is not None}
+    settings = effective_config(file, flags, sets).settings
+    log = logs.set_up(
+        is_json=_logs_json(settings), level=settings.log_level, with_ids=settings.log_ids
+    )
+    output = Output(is_json=is_json)
+
+    async def run() -> int:
+        return await Router(settings, log, lambda facts: _announce(output, facts)).run()
+
+    with asyncio.Runner(loop_factory=_new_event_loop) as runner:
+        code = runner.run(run())
+    raise typer.Exit(code)
+
+
+def _logs_json(settings: Settings) -> bool:
+    return settings.log_format == "json" or (
+        settings.log_format == "auto" and not sys.stderr.isatty()
+    )
+
+
+def _announce(output: Output, facts: Announcement) -> None:
+    if output.is_json:
+        output.json(
+            {
+                "event": "serving",
+                "url": facts.url,
+                "folder": facts.folder,
+                "queues": facts.stream_count,
+                "damaged_places": facts.damage_count,
+            }
+        )
+        return
+    output.line("Syncline serves", style="bold green")
+    output.line(f"  API     {facts.url}")
+    output.line(f"  data    {facts.folder} ({facts.stream_count} queues)")
+    if facts.damage_count:
+        output.line(
+            f"  damage  in {facts.damage_count} places; whole queues are served, "
+            "`syncline inspect` says more",
+            style="bold red",
+        )
+    sys.stdout.flush()

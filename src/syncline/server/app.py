@@ -1,0 +1,215 @@
+"""The router's life: listen, recover, serve, drain, close.
+
+- The port is open while the store recovers, so that `/readyz` can say so; the API answers 503.
+- SIGTERM and SIGINT stop it in order: not ready, waiting readers are sent home, open requests get
+  their answers, what is staged becomes durable, the folder is let go of. A second signal does not
+  wait for open requests.
+- A failed device stops it at once, and nothing more is acknowledged.
+"""
+
+import asyncio
+import secrets
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from syncline.errors import ConfigError, StorageError
+from syncline.server.api import Api
+from syncline.server.committer import Committer
+from syncline.server.config import check_token
+from syncline.server.health import Health, Stage
+from syncline.server.hot_backup import HotBackup
+from syncline.server.housekeeping import Housekeeping
+from syncline.server.listener import QuietServer, listen, make_server
+from syncline.server.logs import Log
+from syncline.server.metrics import Metrics
+from syncline.server.queues import Queues
+from syncline.server.settings import Settings
+from syncline.storage.base import Store
+from syncline.storage.files import DiskFiles
+from syncline.storage.opening import open_store
+
+EXIT_STOPPED = 0
+EXIT_DEVICE_FAILED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """What a person wants to know once the router serves."""
+
+    url: str
+    folder: str
+    stream_count: int
+    damage_count: int
+
+
+def clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def read_token(settings: Settings) -> str:
+    """The token, wherever it is kept. Raises ConfigError."""
+    if not settings.http_token_file:
+        return settings.http_token
+    try:
+        token = Path(settings.http_token_file).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"http.token_file {settings.http_token_file} cannot be read") from error
+    check_token(token, f"the token in {settings.http_token_file}")
+    return token
+
+
+class Router:
+    """One process, one data folder, one port."""
+
+    def __init__(
+        self, settings: Settings, log: Log, announce: Callable[[Announcement], None]
+    ) -> None:
+        self._settings = settings
+        self._folder = str(Path(settings.store_folder).absolute())
+        self._log = log
+        self._announce = announce
+        self._files = DiskFiles()
+        self._health = Health()
+        self._metrics = Metrics()
+        self._api = Api(settings, self._health, self._metrics)
+        self._stop = asyncio.Event()
+
+    async def run(self) -> int:
+        """Serve until told to stop; return the exit code. Raises SynclineError before it serves."""
+        token = read_token(self._settings)
+        listener = await self._listen_or_explain()
+        server = make_server(
+            self._api.app(token),
+            connection_count_max=self._settings.http_connection_count_max,
+            request_seconds_max=self._settings.http_request_seconds_max,
+            stop_seconds_max=self._settings.upkeep_stop_seconds_max,
+        )
+        self._catch_signals(server)
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        try:
+            store = await asyncio.to_thread(self._open_store)
+            return await self._serve(store, server, serving, _url(listener))
+        finally:
+            server.should_exit = True
+            await serving
+
+    async def _listen_or_explain(self) -> socket.socket:
+        """A second router on the same folder has the same port, and should hear of the folder."""
+        try:
+            return listen(self._settings.http_host, self._settings.http_port)
+        except ConfigError:
+            store = await asyncio.to_thread(self._open_store)
+            store.close()
+            raise
+
+    def _open_store(self) -> Store:
+        return open_store(
+            self._settings.store_kind,
+            self._folder,
+            self._files,
+            self._settings.store_options(),
+            now_ms=clock_ms(),
+            random_bytes=secrets.token_bytes,
+        )
+
+    async def _serve(
+        self, store: Store, server: QuietServer, serving: asyncio.Task[None], url: str
+    ) -> int:
+        committer = Committer.on_thread(store)
+        queues = Queues(
+            store, committer, clock_ms, secrets.token_bytes, self._settings.queues_quota_default
+        )
+        housekeeping = Housekeeping(
+            store,
+            committer,
+            queues,
+            self._free_bytes,
+            self._settings,
+            clock_ms,
+            self._log,
+            self._metrics,
+        )
+        self._metrics.watch(store, committer, self._free_bytes)
+        self._health.watch(store, committer, queues)
+        self._api.attach(queues, HotBackup(store, self._files, self._folder, clock_ms))
+        stats = store.stats()
+        self._announce(Announcement(url, self._folder, stats.stream_count, stats.damage_count))
+        self._log.info("serving", url=url, folder=self._folder, streams=stats.stream_count)
+        failure = await self._until_stopped(committer, housekeeping)
+        self._health.stage = Stage.DRAINING
+        queues.drain()
+        server.should_exit = True
+        if failure is not None:
+            self._log.error("the device failed", message=str(failure))
+            # Whatever a request waits for will not come.
+            server.force_exit = True
+            return EXIT_DEVICE_FAILED
+        await serving
+        await committer.close()
+        store.close()
+        self._log.info("stopped")
+        return EXIT_STOPPED
+
+    def _free_bytes(self) -> int:
+        # A store in memory has no folder, and no disk that could be full.
+        if self._settings.store_kind == "memory":
+            return sys.maxsize
+        return self._files.free_bytes(self._folder)
+
+    async def _until_stopped(
+        self, committer: Committer, housekeeping: Housekeeping
+    ) -> StorageError | None:
+        """Keep house until somebody says stop, or the device fails: then say how."""
+        keeping = asyncio.create_task(housekeeping.run())
+        failing = asyncio.create_task(committer.failed())
+        stopping = asyncio.create_task(self._stop.wait())
+        try:
+            await asyncio.wait([keeping, failing, stopping], return_when=asyncio.FIRST_COMPLETED)
+            if failing.done():
+                return failing.result()
+            if keeping.done():
+                return _storage_error(keeping)
+            return None
+        finally:
+            for task in (keeping, failing, stopping):
+                task.cancel()
+            await asyncio.gather(keeping, failing, stopping, return_exceptions=True)
+
+    def _catch_signals(self, server: QuietServer) -> None:
+        loop = asyncio.get_running_loop()
+
+        def stop() -> None:
+            if self._stop.is_set():
+                server.force_exit = True
+            self._stop.set()
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop)
+
+
+def _storage_error(keeping: asyncio.Task[None]) -> StorageError:
+    """Why housekeeping ended; what is no failure of the disk is a mistake and goes on."""
+    error = keeping.exception()
+    assert error is not None, "housekeeping goes on until it is cancelled"
+    cause = _first_cause(error)
+    if isinstance(cause, StorageError):
+        return cause
+    raise cause
+
+
+def _first_cause(error: BaseException) -> BaseException:
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    group = cast("BaseExceptionGroup[BaseException]", error)
+    return _first_cause(group.exceptions[0])
+
+
+def _url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"

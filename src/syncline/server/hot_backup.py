@@ -1,0 +1,86 @@
+"""A backup of the store while it serves, a little at a time between other work of the loop."""
+
+import asyncio
+import posixpath
+from collections.abc import AsyncGenerator, Callable, Generator
+
+import msgspec
+
+from syncline.errors import (
+    ForeignFolderError,
+    MalformedMessageError,
+    RefusedError,
+    StorageError,
+)
+from syncline.storage.base import Store
+from syncline.storage.copies import CopyManifest, check_empty, write_manifest
+from syncline.storage.files import Files
+from syncline.storage.inspection import BacksUp
+from syncline.values.limits import MIB
+
+_PROGRESS_BYTES = 8 * MIB
+
+
+class HotBackup:
+    """One at a time. The answer is a line of JSON for every few megabytes, and one at the end."""
+
+    def __init__(
+        self, store: Store, files: Files, folder: str, clock_ms: Callable[[], int]
+    ) -> None:
+        self._store = store
+        self._files = files
+        self._folder = folder
+        self._clock_ms = clock_ms
+        self._is_running = False
+
+    def run(self, target: str) -> AsyncGenerator[bytes]:
+        """Check what can be checked, then give the lines.
+
+        Raises MalformedMessageError, ForeignFolderError, RefusedError.
+        """
+        store = self._store
+        if not isinstance(store, BacksUp):
+            raise RefusedError(
+                "this kind of store is backed up with the router stopped: "
+                "stop it, then run `syncline backup`"
+            )
+        if self._is_running:
+            raise RefusedError("a backup is running; wait for its end")
+        if not posixpath.isabs(target):
+            raise MalformedMessageError("name the folder of the backup by its whole path")
+        if posixpath.commonpath([self._folder, target]) == self._folder:
+            raise ForeignFolderError(target, "it lies inside the data folder")
+        check_empty(self._files, target)
+        return self._lines(store, target)
+
+    async def _lines(self, store: BacksUp, target: str) -> AsyncGenerator[bytes]:
+        self._is_running = True
+        try:
+            copied_bytes = reported_bytes = 0
+            for step_bytes in store.backup(target):
+                copied_bytes += step_bytes
+                if copied_bytes - reported_bytes >= _PROGRESS_BYTES:
+                    reported_bytes = copied_bytes
+                    yield _line({"copied_bytes": copied_bytes})
+                await asyncio.sleep(0)
+            # A copy belongs to nobody yet, so another thread may read it.
+            hashing = write_manifest(self._files, target, self._clock_ms())
+            manifest = await asyncio.to_thread(_run_out, hashing)
+            yield _line({"done": True, "files": len(manifest.files), "bytes": manifest.byte_count})
+        except StorageError as error:
+            yield _line({"error": str(error)})
+        finally:
+            self._is_running = False
+
+
+def _run_out(steps: Generator[int, None, CopyManifest]) -> CopyManifest:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            manifest: CopyManifest = end.value
+            return manifest
+
+
+def _line(facts: dict[str, object]) -> bytes:
+    return msgspec.json.encode(facts) + b"\n"

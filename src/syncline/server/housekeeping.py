@@ -1,0 +1,135 @@
+"""What the router does by itself while it serves.
+
+- Upkeep of the store: one job at a time, in a thread; the log has a process of its own for it.
+- Acknowledgements that nobody waits for reach the disk within a heartbeat.
+- Messages past their age are dropped, a few at a time.
+- Sealed files are read again at a low rate; new damage is reported.
+- With too little free space, new messages are refused before the disk is full.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from syncline.errors import StoreFullError
+from syncline.server.committer import Committer
+from syncline.server.health import damage_facts
+from syncline.server.logs import Log
+from syncline.server.metrics import Metrics
+from syncline.server.queues import Queues
+from syncline.server.settings import Settings
+from syncline.storage.base import Job, Store
+from syncline.values.limits import KIB
+
+HEARTBEAT_SECONDS = 1.0
+# How soon a job that became due is seen: while batches are written, and while nothing happens.
+_BUSY_SECONDS = 0.01
+_IDLE_SECONDS = 0.25
+_FULL_SECONDS = 5.0
+_EXPIRY_SECONDS = 30.0
+_EXPIRY_COUNT = 1_000
+_SCRUB_BYTES = 64 * KIB
+_SCRUB_PAUSE_SECONDS = 600.0
+
+
+class Housekeeping:
+    """`run` goes on until it is cancelled. Raises StorageError when the device fails."""
+
+    def __init__(
+        self,
+        store: Store,
+        committer: Committer,
+        queues: Queues,
+        free_bytes: Callable[[], int],
+        settings: Settings,
+        clock_ms: Callable[[], int],
+        log: Log,
+        metrics: Metrics,
+    ) -> None:
+        self._store = store
+        self._committer = committer
+        self._queues = queues
+        self._free_bytes = free_bytes
+        self._settings = settings
+        self._clock_ms = clock_ms
+        self._log = log
+        self._metrics = metrics
+        self._known_damage_count = 0
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._do_jobs())
+            group.create_task(self._beat())
+            if self._settings.queues_expire_after_seconds:
+                group.create_task(self._expire())
+            if self._settings.upkeep_scrub_bytes_per_second:
+                group.create_task(self._scrub())
+
+    # Jobs.
+
+    async def _do_jobs(self) -> None:
+        batch_count = -1
+        while True:
+            job = self._store.take_job()
+            if job is not None:
+                await self._do_job(job)
+                continue
+            is_busy = self._committer.stats.batch_count != batch_count
+            batch_count = self._committer.stats.batch_count
+            await asyncio.sleep(_BUSY_SECONDS if is_busy else _IDLE_SECONDS)
+
+    async def _do_job(self, job: Job) -> None:
+        while True:
+            try:
+                result = await asyncio.to_thread(self._store.run_job, job)
+                break
+            except StoreFullError as error:
+                # It must be done before anything else is; room may come by itself.
+                self._log.warning("no room for upkeep", job=job.name, reason=error.reason)
+                await asyncio.sleep(_FULL_SECONDS)
+        self._store.finish_job(job, result)
+        self._metrics.count_job(job.name)
+
+    # Every second.
+
+    async def _beat(self) -> None:
+        while True:
+            self.watch_space()
+            self._report_damage()
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+            self._committer.flush()
+
+    def watch_space(self) -> None:
+        """Refuse new messages below the reserve, take them again a little above it."""
+        reserve = self._settings.store_free_bytes_min
+        free = self._free_bytes()
+        if self._queues.shortage is None and free < reserve:
+            self._queues.shortage = StoreFullError(
+                self._settings.store_folder, f"only {free} bytes are free, {reserve} are kept back"
+            )
+            self._log.warning("new messages are refused", free_bytes=free, reserve_bytes=reserve)
+        elif self._queues.shortage is not None and free >= reserve + reserve // 8:
+            self._queues.shortage = None
+            self._log.info("new messages are taken again", free_bytes=free)
+
+    def _report_damage(self) -> None:
+        count = self._store.stats().damage_count
+        if count > self._known_damage_count:
+            for damage in self._store.damage()[self._known_damage_count : count]:
+                self._log.error("damage found", **damage_facts(damage))
+        self._known_damage_count = count
+
+    # Slow work.
+
+    async def _expire(self) -> None:
+        age_ms = self._settings.queues_expire_after_seconds * 1_000
+        while True:
+            count = self._store.expire_before(self._clock_ms() - age_ms, _EXPIRY_COUNT)
+            self._metrics.count_expired(count)
+            await asyncio.sleep(0.0 if count == _EXPIRY_COUNT else _EXPIRY_SECONDS)
+
+    async def _scrub(self) -> None:
+        step_seconds = _SCRUB_BYTES / self._settings.upkeep_scrub_bytes_per_second
+        while True:
+            scrubbed = self._store.scrub(_SCRUB_BYTES)
+            self._metrics.count_scrubbed(scrubbed)
+            await asyncio.sleep(step_seconds if scrubbed else _SCRUB_PAUSE_SECONDS)

@@ -1,0 +1,89 @@
+"""What tools need of a store beyond its contract, and what the contract alone can tell them."""
+
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from syncline.storage.base import Damage, Store, StoreStats
+from syncline.values import limits
+from syncline.values.ids import StreamId
+from syncline.values.limits import MIB
+
+_SCRUB_BYTES = 4 * MIB
+
+
+@runtime_checkable
+class Describes(Protocol):
+    """A store that knows facts of its own kind: segments, runs, slots."""
+
+    def describe(self) -> Mapping[str, object]: ...
+
+
+@runtime_checkable
+class BacksUp(Protocol):
+    """A store that can be copied while it serves."""
+
+    def backup(self, folder: str) -> Iterator[int]:
+        """Copy into `folder`, empty or not there yet; each step yields the bytes it copied."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StoreReport:
+    kind: str
+    stats: StoreStats
+    details: Mapping[str, object]
+    damage: tuple[Damage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What reading everything gave."""
+
+    stream_count: int
+    entry_count: int
+    payload_bytes: int
+    missing_count: int
+    damage: tuple[Damage, ...]
+
+    @property
+    def is_whole(self) -> bool:
+        return not self.damage and self.missing_count == 0
+
+
+def report(kind: str, store: Store) -> StoreReport:
+    details = dict(store.describe()) if isinstance(store, Describes) else {}
+    return StoreReport(kind, store.stats(), details, tuple(store.damage()))
+
+
+def read_everything(store: Store) -> Generator[tuple[int, int], None, Findings]:
+    """Read every stream whole and check what is sealed; yields streams and bytes of each step."""
+    stream_count = entry_count = payload_bytes = missing_count = 0
+    for stream in store.streams():
+        entries, size, missing = _read_stream(store, stream)
+        stream_count += 1
+        entry_count += entries
+        payload_bytes += size
+        missing_count += missing
+        yield 1, size
+    while scrubbed := store.scrub(_SCRUB_BYTES):
+        yield 0, scrubbed
+    return Findings(stream_count, entry_count, payload_bytes, missing_count, tuple(store.damage()))
+
+
+def _read_stream(store: Store, stream: StreamId) -> tuple[int, int, int]:
+    """Entries read, their bytes, and how many that should be there are not."""
+    state = store.state(stream)
+    count = size = 0
+    seq = state.first
+    while seq < state.next:
+        found = store.read(stream, seq, limits.read_count_max, limits.read_bytes_max)
+        if not found:
+            break
+        count += len(found)
+        size += sum(len(entry.payload) for entry in found)
+        seq = found[-1].seq + 1
+    snapshot = store.snapshot(stream)
+    if snapshot is not None:
+        size += len(snapshot.payload)
+    return count, size, state.unread_count - count

@@ -1,0 +1,40 @@
+"""Prepares files ahead of their use: every block is written, so that a full disk is met here.
+
+A file that could not be made whole is removed: its blocks may be what the disk lacks.
+"""
+
+import posixpath
+from contextlib import suppress
+from typing import Final
+
+from syncline.errors import StorageError
+from syncline.storage.files import Files
+from syncline.storage.log.format import SLOT_BYTES, TABLE_HEADER_BYTES, encode_table_header
+
+_WRITE_BYTES: Final = 1 << 20
+
+
+def write_zeros(files: Files, path: str, size: int, head: bytes = b"") -> None:
+    """A durable file of `size` bytes: `head`, then zeros."""
+    file = files.open(path, create=True)
+    try:
+        file.truncate(0)
+        zeros = bytes(min(size, _WRITE_BYTES))
+        for offset in range(0, size, _WRITE_BYTES):
+            file.write(offset, [zeros[: size - offset]])
+        if head:
+            file.write(0, [head])
+        file.sync()
+    except BaseException:
+        file.close()
+        with suppress(StorageError):
+            files.remove(path)
+        raise
+    file.close()
+    files.sync_folder(posixpath.dirname(path) or ".")
+
+
+def write_table(files: Files, path: str, capacity: int, generation: int) -> None:
+    """An empty table of `capacity` slots."""
+    header = encode_table_header(capacity, 0, 0, 0, generation)
+    write_zeros(files, path, TABLE_HEADER_BYTES + capacity * SLOT_BYTES, header)

@@ -1,0 +1,156 @@
+"""The streams that are in memory, and how a stream gets in and out.
+
+In: on first use, from its slot in the table and from what replay found of it. Out: once idle, when
+more are in memory than are worth keeping. An idle stream is 64 bytes of the table and no object.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Final
+
+from syncline.errors import CorruptionError, UnknownQueueError
+from syncline.storage.base import Damage
+from syncline.storage.log.format import SLOT_DELETED, SLOT_STATE_OFFSET
+from syncline.storage.log.opening import OpenedLog
+from syncline.storage.log.streams import OpenStream, Tail
+from syncline.values.ids import STREAM_ID_BYTES, StreamId
+
+# Kept though idle, so that a busy stream is not looked up again for each message.
+_IDLE_STREAMS_MAX: Final = 65_536
+_WALK_SLOTS: Final = 4096
+
+
+class Residents:
+    """All streams in memory, by id."""
+
+    def __init__(self, opened: OpenedLog, report: Callable[[Damage], None]) -> None:
+        self._table = opened.table
+        self._segments = opened.segments
+        self._report = report
+        # The replayed log is durable up to here, so slots may follow it at once.
+        self._replay_end = opened.replay.end
+        self._sweep: Iterator[OpenStream] = iter(())
+        self.tails = opened.replay.tails
+        self.by_id: dict[bytes, OpenStream] = {}
+        self.with_cursors: dict[OpenStream, None] = {}
+        for stream, tail in list(self.tails.items()):
+            if tail.cursors:
+                self.find(stream)
+
+    def find(self, stream: bytes) -> OpenStream | None:
+        """The stream, brought into memory; None if there is none.
+
+        One that is deleted but whose deletion is not finished is found, marked as deleted.
+        Raises CorruptionError if its slot is damaged and the log does not know better.
+        """
+        opened = self.by_id.get(stream)
+        if opened is not None:
+            return opened
+        tail = self.tails.pop(stream, None)
+        index = self._table.find(stream)
+        if tail is not None:
+            opened = self._open_tail(stream, index, tail)
+            if opened.is_deleted:
+                return None
+        else:
+            if index < 0:
+                return None
+            slot = self._table.read(index)
+            if slot.state == SLOT_DELETED:
+                return None
+            opened = OpenStream(stream, index)
+            opened.slot_generation = self._table.generation_number
+            opened.born, opened.first, opened.next = slot.born, slot.first, slot.next
+            opened.quota, opened.flags = slot.quota, slot.flags
+        self.by_id[opened.stream] = opened
+        if opened.cursors:
+            self.with_cursors[opened] = None
+        return opened
+
+    def load(self, stream: bytes) -> OpenStream:
+        """The stream. Raises UnknownQueueError."""
+        opened = self.find(stream)
+        if opened is None or opened.is_deleted:
+            raise UnknownQueueError(str(StreamId(stream)))
+        return opened
+
+    def add(self, opened: OpenStream) -> None:
+        self.by_id[opened.stream] = opened
+
+    def ids(self) -> Iterator[StreamId]:
+        """Every stream. Streams created or deleted meanwhile may or may not be among them."""
+        seen: set[bytes] = set()
+        for opened in list(self.by_id.values()):
+            seen.add(opened.stream)
+            if not opened.is_deleted:
+                yield StreamId(opened.stream)
+        for stream in list(self.tails):
+            if stream not in seen:
+                seen.add(stream)
+                if self.find(stream) is not None:
+                    yield StreamId(stream)
+        for image in self._table.used_images(_WALK_SLOTS):
+            if image[:STREAM_ID_BYTES] not in seen:
+                yield StreamId(image[:STREAM_ID_BYTES])
+
+    def write_slot(self, opened: OpenStream, image: bytes) -> None:
+        """Bring the table up to date with a record that is durable."""
+        table = self._table
+        is_deleted = image[SLOT_STATE_OFFSET] == SLOT_DELETED
+        if opened.slot < 0 or opened.slot_generation != table.generation_number:
+            opened.slot = table.find(opened.stream)
+            if opened.slot < 0:
+                if is_deleted:
+                    return
+                opened.slot = table.place(opened.stream)
+            elif table.is_deleted(opened.slot):
+                table.deleted_count -= 1
+            opened.slot_generation = table.generation_number
+        table.deleted_count += is_deleted
+        table.write(opened.slot, image)
+
+    def let_go(self, opened: OpenStream) -> None:
+        """Forget a stream that has nothing left but its slot, if there are many or it is gone."""
+        if opened.is_idle and (opened.is_deleted or len(self.by_id) > _IDLE_STREAMS_MAX):
+            self.by_id.pop(opened.stream, None)
+
+    def apply_tails(self, count: int) -> None:
+        """Bring replayed streams into the table; those with entries in the log stay in memory."""
+        for stream in list(islice(self.tails, count)):
+            opened = self.find(stream)
+            if opened is not None and opened.is_idle:
+                del self.by_id[stream]
+
+    def start_sweep(self) -> None:
+        """Segments were sealed: positions in them are to be forgotten, a few streams at a time."""
+        self._sweep = iter(list(self.by_id.values()))
+
+    def sweep(self, count: int, live_start: int) -> None:
+        for opened in islice(self._sweep, count):
+            opened.forget_below(live_start)
+            self.let_go(opened)
+
+    def _open_tail(self, stream: bytes, index: int, tail: Tail) -> OpenStream:
+        slot = None
+        if index >= 0:
+            try:
+                slot = self._table.read(index)
+            except CorruptionError:
+                # A torn slot: the log since the checkpoint holds the whole image of it.
+                slot = None
+        opened, missing = tail.open(stream, index, slot)
+        opened.slot_generation = self._table.generation_number
+        if missing:
+            number, offset = divmod(tail.applied, self._segments.segment_bytes)
+            self._report(
+                Damage(
+                    self._segments.path(number),
+                    offset,
+                    "entries behind this one are missing",
+                    StreamId(stream),
+                    opened.next - missing,
+                    missing,
+                )
+            )
+        self.write_slot(opened, opened.image(self._replay_end))
+        return opened

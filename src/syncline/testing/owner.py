@@ -1,0 +1,121 @@
+"""Does to a store what its owner does, and tells a history what was staged and what is durable.
+
+A write refused for want of room is counted and goes on; a crash and a failing device pass through.
+"""
+
+from collections.abc import Callable
+
+from syncline.errors import QuotaExceededError, StoreFullError
+from syncline.storage.applying import stage
+from syncline.storage.base import Job, Store, StreamState, run_jobs
+from syncline.testing.clock import ManualClock
+from syncline.testing.oracle import History
+from syncline.values.ids import StreamId
+from syncline.values.records import AppendEntry, CreateStream, DeleteStream, Record, TruncateStream
+
+
+def _nothing() -> None:
+    pass
+
+
+class StoreOwner:
+    """Works on the store that `open_store` gives, and opens it again when it closed it."""
+
+    def __init__(self, open_store: Callable[[], Store], history: History) -> None:
+        self._open_store = open_store
+        self._history = history
+        self._job: Job | None = None
+        self._result: object = None
+        self._has_result = False
+        self.clock = ManualClock()
+        # Writes that found no room; nothing was staged by them.
+        self.refused_count = 0
+        self.store = open_store()
+        self.alive = set(self.store.streams())
+
+    def state(self, stream: StreamId) -> StreamState:
+        return self.store.state(stream)
+
+    # Staging.
+
+    def stage(self, record: Record) -> bool:
+        """False if it was refused."""
+        try:
+            stage(self.store, record)
+        except StoreFullError:
+            self.refused_count += 1
+            return False
+        self._history.staged(record)
+        if isinstance(record, CreateStream):
+            self.alive.add(record.stream)
+        elif isinstance(record, DeleteStream):
+            self.alive.discard(record.stream)
+        return True
+
+    def append(self, stream: StreamId, payload: bytes) -> None:
+        """Append, or meet the quota."""
+        next_seq = self.state(stream).next
+        try:
+            self.stage(AppendEntry(stream, payload, self.clock()))
+        except QuotaExceededError:
+            if self.state(stream).next > next_seq:
+                self._history.marker_staged(stream, self.clock())
+
+    def expire(self, age_ms: int) -> None:
+        before = {stream: self.state(stream).first for stream in sorted(self.alive)}
+        self.store.expire_before(self.clock() - age_ms, 10)
+        for stream, first in before.items():
+            found = self.state(stream).first
+            if found != first:
+                self._history.staged(TruncateStream(stream, found))
+
+    # Committing and upkeep.
+
+    def commit(
+        self,
+        *,
+        acknowledgements: bool = True,
+        while_writing: Callable[[], None] = _nothing,
+        before_finishing: Callable[[], None] = _nothing,
+    ) -> None:
+        """Make everything durable that is staged now; more may be staged while the disk is busy."""
+        self._history.batch_taken(acknowledgements=acknowledgements)
+        # A store may cut what is staged into several batches, so the promise holds after the last.
+        while (batch := self.store.take_batch(acknowledgements=acknowledgements)) is not None:
+            while_writing()
+            self.store.write_batch(batch)
+            before_finishing()
+            self.store.finish_batch(batch)
+            while_writing = before_finishing = _nothing
+        self._history.batch_finished()
+
+    def move_job(self) -> None:
+        """Take the next job, or run the one that was taken, or hand over its result."""
+        if self._job is None:
+            self._job = self.store.take_job()
+        elif not self._has_result:
+            self._result = self.store.run_job(self._job)
+            self._has_result = True
+        else:
+            self.store.finish_job(self._job, self._result)
+            self._job, self._result, self._has_result = None, None, False
+
+    def do_jobs(self) -> None:
+        while self._job is not None:
+            self.move_job()
+        run_jobs(self.store)
+
+    def reopen(self) -> None:
+        """Close in order and open again."""
+        while self._job is not None:
+            self.move_job()
+        self._history.batch_taken(acknowledgements=True)
+        self.store.close()
+        self._history.batch_finished()
+        self.resume(self._open_store())
+
+    def resume(self, store: Store) -> None:
+        """Go on with a store that was opened anew."""
+        self.store = store
+        self._job, self._result, self._has_result = None, None, False
+        self.alive = set(store.streams())

@@ -1,0 +1,169 @@
+"""Settings: later wins, each value knows its origin, and mistakes name the remedy."""
+
+import tomllib
+from dataclasses import fields
+
+import pytest
+
+from syncline.errors import ConfigError
+from syncline.server.config import Config, Origin, check_token, is_loopback, load
+from syncline.server.settings import SETTINGS, Settings
+
+TOKEN = "a-token-that-is-long"
+
+
+def load_all(
+    text: str = "", variables: dict[str, str] | None = None, flags: dict[str, str] | None = None
+) -> Config:
+    return load("router.toml", text, variables or {}, flags or {})
+
+
+def test_defaults_stand_without_anything_else() -> None:
+    config = load(None, None, {"PATH": "/bin"}, {})
+    assert config.settings == Settings()
+    assert set(map(str, config.origins.values())) == {"default"}
+
+
+def test_later_wins_and_says_so() -> None:
+    text = "[http]\nport = 1\nhost = '::1'\n[log]\nlevel = 'debug'\n"
+    config = load_all(
+        text, {"SYNCLINE_HTTP_PORT": "2", "SYNCLINE_LOG_LEVEL": "error"}, {"http.port": "3"}
+    )
+    assert config.settings.http_port == 3
+    assert config.settings.log_level == "error"
+    assert config.settings.http_host == "::1"
+    assert config.origins["http.port"] == Origin("flag", "http.port")
+    assert str(config.origins["log.level"]) == "environment SYNCLINE_LOG_LEVEL"
+    assert str(config.origins["http.host"]) == "file router.toml"
+    assert str(config.origins["store.folder"]) == "default"
+
+
+@pytest.mark.parametrize(
+    ("text", "nearest"),
+    [
+        ("[http]\nprot = 1", "http.port"),
+        ("[htpp]\nport = 1", "http"),
+        ("[store]\nsegment_byte = 1", "store.segment_bytes"),
+    ],
+)
+def test_unknown_keys_in_the_file_name_the_nearest(text: str, nearest: str) -> None:
+    with pytest.raises(ConfigError, match=f"did you mean {nearest}\\?"):
+        load_all(text)
+
+
+def test_unknown_variables_name_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"SYNCLINE_HTTP_PRT; did you mean SYNCLINE_HTTP_PORT\?"):
+        load_all(variables={"SYNCLINE_HTTP_PRT": "1"})
+
+
+def test_unknown_flags_name_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"did you mean store\.kind\?"):
+        load_all(flags={"store.knd": "log"})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[http]\nport = '80'",
+        "[http]\nport = true",
+        "[http]\nallow_remote = 1",
+        "[store]\nkind = 7",
+        "http = 1",
+        "[http\n",
+    ],
+)
+def test_wrong_types_in_the_file_are_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"must be|section|TOML"):
+        load_all(text)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("http.port", "65536"),
+        ("http.port", "-1"),
+        ("http.port", "many"),
+        ("store.segment_bytes", "1"),
+        ("queues.quota_default", "70000"),
+        ("http.allow_remote", "maybe"),
+        ("store.kind", "paper"),
+        ("store.folder", ""),
+    ],
+)
+def test_values_out_of_bounds_are_refused(key: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=key):
+        load_all(flags={key: value})
+
+
+@pytest.mark.parametrize("word", ["true", "1", "YES"])
+def test_switches_may_be_written_in_words(word: str) -> None:
+    assert load_all(variables={"SYNCLINE_LOG_IDS": word}).settings.log_ids is True
+
+
+def test_listening_to_other_machines_needs_a_switch_and_a_token() -> None:
+    with pytest.raises(ConfigError, match="allow_remote"):
+        load_all(flags={"http.host": "0.0.0.0"})
+    with pytest.raises(ConfigError, match="no token"):
+        load_all(flags={"http.host": "0.0.0.0", "http.allow_remote": "true"})
+    config = load_all(
+        flags={"http.host": "0.0.0.0", "http.allow_remote": "true", "http.token": TOKEN}
+    )
+    assert config.settings.http_host == "0.0.0.0"
+
+
+@pytest.mark.parametrize("token", ["short", "a token with spaces in it", "ein-schlüssel-wort"])
+def test_a_token_that_can_be_guessed_or_not_be_sent_is_refused(token: str) -> None:
+    with pytest.raises(ConfigError, match="at least 16"):
+        check_token(token, "http.token")
+
+
+def test_one_token_is_enough() -> None:
+    with pytest.raises(ConfigError, match="keep one"):
+        load_all(flags={"http.token": TOKEN, "http.token_file": "x"})
+
+
+def test_a_token_is_not_shown() -> None:
+    assert TOKEN not in repr(load_all(flags={"http.token": TOKEN}))
+
+
+def test_a_message_must_fit_a_request() -> None:
+    with pytest.raises(ConfigError, match="body_bytes_max"):
+        load_all(flags={"http.body_bytes_max": "1024"})
+
+
+def test_relaxed_durability_reaches_the_store() -> None:
+    assert load_all().settings.store_options().is_durable
+    relaxed = load_all(flags={"store.durability": "relaxed"}).settings.store_options()
+    assert not relaxed.is_durable
+
+
+@pytest.mark.parametrize(
+    ("host", "is_local"),
+    [
+        ("127.0.0.1", True),
+        ("127.3.2.1", True),
+        ("::1", True),
+        ("localhost", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("192.168.1.5", False),
+        ("localhost.example", False),
+    ],
+)
+def test_only_this_machine_is_loopback(host: str, is_local: bool) -> None:
+    assert is_loopback(host) is is_local
+
+
+def test_every_setting_has_a_field_of_its_name() -> None:
+    assert [key.replace(".", "_") for key in SETTINGS] == [each.name for each in fields(Settings)]
+    assert len({setting.variable for setting in SETTINGS.values()}) == len(SETTINGS)
+
+
+def test_defaults_can_be_written_in_a_file() -> None:
+    lines = [
+        f"{key} = {str(setting.default).lower() if setting.type is bool else repr(setting.default)}"
+        for key, setting in SETTINGS.items()
+    ]
+    text = "\n".join(lines)
+    assert set(tomllib.loads(text)) == {"store", "queues", "http", "upkeep", "log"}
+    assert load_all(text).settings == Settings()
