@@ -47,7 +47,7 @@ def list_items(text: str) -> list[str]:
     return [item.strip() for item in re.split(r"^- ", text, flags=re.MULTILINE)[1:]]
 
 
-def test_ids(text: str) -> list[str]:
+def named_tests(text: str) -> list[str]:
     return _TEST_ID.findall(text)
 
 

@@ -69,12 +69,12 @@ def test_module_says_what_it_is_for(module: Path) -> None:
 def test_every_promise_names_its_test() -> None:
     promises = documents.list_items(documents.section(README, "## What it promises"))
     assert promises
-    assert [promise for promise in promises if not documents.test_ids(promise)] == []
+    assert [promise for promise in promises if not documents.named_tests(promise)] == []
 
 
 @pytest.mark.parametrize("page", documents.pages(), ids=name_of)
 def test_tests_named_on_a_page_exist(page: Path) -> None:
-    named = documents.test_ids(page.read_text(encoding="utf-8"))
+    named = documents.named_tests(page.read_text(encoding="utf-8"))
     assert [test_id for test_id in named if not documents.has_test(test_id)] == []
 
 

@@ -135,7 +135,7 @@ class Router:
             self._log,
             self._metrics,
         )
-        self._metrics.watch(store, committer, self._free_bytes)
+        self._metrics.watch(store, committer, self._free_bytes, lambda: queues.waiting_reader_count)
         self._health.watch(store, committer, queues)
         self._api.attach(queues, HotBackup(store, self._files, self._folder, clock_ms))
         stats = store.stats()

@@ -9,6 +9,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 from syncline.errors import StoreFullError
 from syncline.server.committer import Committer
@@ -75,7 +76,11 @@ class Housekeeping:
                 continue
             is_busy = self._committer.stats.batch_count != batch_count
             batch_count = self._committer.stats.batch_count
-            await asyncio.sleep(_BUSY_SECONDS if is_busy else _IDLE_SECONDS)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_BUSY_SECONDS if is_busy else _IDLE_SECONDS):
+                    await self._queues.pressure.wait()
+            # Whoever waits may find room by now, and asks for more upkeep if not.
+            self._queues.relieve()
 
     async def _do_job(self, job: Job) -> None:
         while True:
@@ -88,6 +93,7 @@ class Housekeeping:
                 await asyncio.sleep(_FULL_SECONDS)
         self._store.finish_job(job, result)
         self._metrics.count_job(job.name)
+        self._queues.relieve()
 
     # Every second.
 

@@ -36,8 +36,14 @@ class Metrics:
             "syncline_scrubbed_bytes", "Sealed bytes read again.", registry=self._registry
         )
 
-    def watch(self, store: Store, committer: Committer, free_bytes: Callable[[], int]) -> None:
-        self._registry.register(_StoreCollector(store, committer, free_bytes))
+    def watch(
+        self,
+        store: Store,
+        committer: Committer,
+        free_bytes: Callable[[], int],
+        waiting_reader_count: Callable[[], int],
+    ) -> None:
+        self._registry.register(_StoreCollector(store, committer, free_bytes, waiting_reader_count))
 
     def count_request(self, method: str, route: str, status: int) -> None:
         self._requests.labels(method, route, str(status)).inc()
@@ -56,10 +62,17 @@ class Metrics:
 
 
 class _StoreCollector(Collector):
-    def __init__(self, store: Store, committer: Committer, free_bytes: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        committer: Committer,
+        free_bytes: Callable[[], int],
+        waiting_reader_count: Callable[[], int],
+    ) -> None:
         self._store = store
         self._committer = committer
         self._free_bytes = free_bytes
+        self._waiting_reader_count = waiting_reader_count
 
     def collect(self) -> Iterable[Metric]:
         stats = self._committer.stats
@@ -80,6 +93,9 @@ class _StoreCollector(Collector):
         )
         yield _gauge("commit_batch_bytes_max", "Learnt cap on a batch.", pace.batch_bytes_max)
         yield _gauge("waiting_bytes", "Bytes on their way to the disk.", self._store.waiting_bytes)
+        yield _gauge(
+            "waiting_readers", "Readers that wait for a message.", self._waiting_reader_count()
+        )
         yield _gauge("streams", "Queues and documents.", kept.stream_count)
         yield _gauge("disk_bytes", "Bytes that the data folder takes.", kept.disk_bytes)
         yield _gauge("disk_files", "Files in the data folder.", kept.file_count)

@@ -3,24 +3,34 @@
 Every face that works with queues comes through here, so that all keep the same rules:
 - Nothing is answered before it is durable. A caller that goes away changes nothing.
 - A reader that waits is registered before it looks, so no message slips by between the two.
-- Producers wait for room, and are refused when the disk is nearly full; readers never are.
+- Producers wait for room and for upkeep that is behind, and are refused when the disk is nearly
+  full; readers never are.
 """
 
 import asyncio
 import heapq
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 
 from syncline.core import queue
 from syncline.core.queue import QueueView, ReadRequest
-from syncline.errors import QuotaExceededError, StorageError, StoreFullError, SynclineError
+from syncline.errors import (
+    QuotaExceededError,
+    StorageError,
+    StoreBusyError,
+    StoreFullError,
+    SynclineError,
+)
 from syncline.server.committer import Committer
 from syncline.storage.applying import stage
 from syncline.storage.base import Entry, Store, StreamKind, StreamState
 from syncline.values import limits
 from syncline.values.ids import STREAM_ID_BYTES, StreamId
 from syncline.values.records import AppendEntry, CreateStream, DeleteStream, Record
+
+# How long a producer waits for upkeep that is behind before it is told to come again.
+BUSY_SECONDS_MAX = 10.0
 
 
 class Queues:
@@ -41,6 +51,9 @@ class Queues:
         self._clock_ms = clock_ms
         self._random_bytes = random_bytes
         self._quota_default = quota_default
+        # Set while a producer waits for upkeep; whoever does the upkeep calls `relieve`.
+        self.pressure = asyncio.Event()
+        self._relief = asyncio.Event()
         # Bounded by the number of connections: each waits for one queue at a time.
         self._arrivals: dict[StreamId, set[asyncio.Event]] = {}
         self._is_draining = False
@@ -50,7 +63,9 @@ class Queues:
         checked = queue.checked_quota(self._quota_default if quota is None else quota)
         self._check_space()
         stream = stream or StreamId(self._random_bytes(STREAM_ID_BYTES))
-        self._stage(CreateStream(stream, StreamKind.QUEUE, checked, self._clock_ms()))
+        await self._stage_patiently(
+            CreateStream(stream, StreamKind.QUEUE, checked, self._clock_ms())
+        )
         await self._committer.durable()
         return stream
 
@@ -63,18 +78,18 @@ class Queues:
     async def append(self, stream: StreamId, payload: bytes) -> int:
         """Return the sequence of the message once it is durable.
 
-        Raises QuotaExceededError, LimitExceededError, StoreFullError.
+        Raises QuotaExceededError, LimitExceededError, StoreFullError, StoreBusyError.
         """
         self._check_space()
         await self._committer.room(len(payload))
-        seq = self._append(stream, payload)
+        seq = await self._append(stream, payload)
         await self._arrives(stream)
         return seq
 
     async def append_many(
         self, stream: StreamId, payloads: Sequence[bytes]
     ) -> tuple[int, int, SynclineError | None]:
-        """Append in order up to the first refusal; all that was taken is durable on return.
+        """Append side by side, up to the first refusal; all that was taken is durable on return.
 
         Return the first sequence, how many were taken, and why the next one was not.
         """
@@ -84,7 +99,7 @@ class Queues:
         refusal: SynclineError | None = None
         for payload in payloads:
             try:
-                seq = self._append(stream, payload)
+                seq = await self._append(stream, payload, after=first_seq and first_seq + count - 1)
             except SynclineError as error:
                 refusal = error
                 break
@@ -137,6 +152,16 @@ class Queues:
         )
         return heapq.nsmallest(count, later)
 
+    @property
+    def waiting_reader_count(self) -> int:
+        return sum(map(len, self._arrivals.values()))
+
+    def relieve(self) -> None:
+        """Some upkeep is done: producers that wait for it may try again."""
+        self.pressure.clear()
+        self._relief.set()
+        self._relief.clear()
+
     def drain(self) -> None:
         """Send waiting readers home: the router is about to stop."""
         self._is_draining = True
@@ -148,9 +173,34 @@ class Queues:
     def _stage(self, record: Record) -> int | None:
         return stage(self._store, record)
 
-    def _append(self, stream: StreamId, payload: bytes) -> int:
+    async def _stage_patiently(
+        self, record: Record, is_late: Callable[[], bool] = bool
+    ) -> int | None:
+        """Stage; with the store busy wait for upkeep, for a while. Raises StoreBusyError."""
         try:
-            seq = self._stage(AppendEntry(stream, payload, self._clock_ms()))
+            return self._stage(record)
+        except StoreBusyError as busy:
+            refusal = busy
+        try:
+            async with asyncio.timeout(BUSY_SECONDS_MAX):
+                while not is_late():
+                    self.pressure.set()
+                    await self._relief.wait()
+                    with suppress(StoreBusyError):
+                        return self._stage(record)
+        except TimeoutError:
+            pass
+        raise refusal
+
+    async def _append(self, stream: StreamId, payload: bytes, after: int = 0) -> int:
+        """Append; with `after` only right behind that sequence."""
+
+        def is_late() -> bool:
+            return after > 0 and self._store.state(stream).next != after + 1
+
+        record = AppendEntry(stream, payload, self._clock_ms())
+        try:
+            seq = await self._stage_patiently(record, is_late)
         except QuotaExceededError:
             # The first refusal left a marker that the reader must get.
             self._committer.when_durable(partial(self._arrived, stream))

@@ -55,8 +55,10 @@ class SimulatedFiles:
         *,
         capacity_bytes: int | None = None,
         ignored_calls: frozenset[str] = frozenset(),
+        tears_words: bool = False,
     ) -> None:
         self.capacity_bytes = capacity_bytes
+        self.tears_words = tears_words
         self.ignored_calls = ignored_calls
         self.calls: Counter[str] = Counter()
         self.call_count = 0
@@ -80,7 +82,7 @@ class SimulatedFiles:
     def crash(self, random: Random) -> "SimulatedFiles":
         """The file system after a power cut at this moment."""
         self._absorb_maps()
-        return self._successor(self._tree.after_power_cut(random))
+        return self._successor(self._tree.after_power_cut(random, tears_words=self.tears_words))
 
     def kill(self, random: Random) -> "SimulatedFiles":
         """The file system after the process died: a write under way has come to any point."""
@@ -92,7 +94,11 @@ class SimulatedFiles:
         return self._successor(tree)
 
     def _successor(self, tree: FolderTree) -> "SimulatedFiles":
-        files = SimulatedFiles(capacity_bytes=self.capacity_bytes, ignored_calls=self.ignored_calls)
+        files = SimulatedFiles(
+            capacity_bytes=self.capacity_bytes,
+            ignored_calls=self.ignored_calls,
+            tears_words=self.tears_words,
+        )
         files._tree = tree
         return files
 

@@ -156,7 +156,7 @@ class FolderTree:
     def fail_sync(self, folder: Folder) -> None:
         self._journal.forget(folder)
 
-    def after_power_cut(self, random: Random) -> "FolderTree":
+    def after_power_cut(self, random: Random, *, tears_words: bool) -> "FolderTree":
         names = self._journal.after_power_cut(random)
         copies: dict[Node, Node] = {}
 
@@ -164,7 +164,7 @@ class FolderTree:
             if node in copies:
                 return copies[node]
             if isinstance(node, FileContents):
-                copies[node] = node.after_power_cut(random)
+                copies[node] = node.after_power_cut(random, tears_words=tears_words)
                 return copies[node]
             twin = copies[node] = Folder()
             found = names.get(node, node.durable)

@@ -6,8 +6,8 @@ applies the changes to the durable bytes; a power cut applies some of them (`sur
 - A change may be there, be missing, or be torn between sectors of 512 bytes.
 - The size is that of some moment since the last sync. It may run ahead of the data, which then
   reads as zeros.
-- A page changed through a map is treated alike, and may also be torn inside a sector: the kernel
-  copies a page while the program is still changing it.
+- A page changed through a map is treated alike. With `tears_words` it may also be torn inside a
+  sector, as when the device copies a page while the program is changing it.
 - A failed sync marks its pages clean: the cache still shows them, the device never gets them.
 
 Copies made for a crash share their bytes until one side writes.
@@ -151,11 +151,13 @@ class FileContents:
 
     # After a crash.
 
-    def after_power_cut(self, random: Random) -> "FileContents":
+    def after_power_cut(self, random: Random, *, tears_words: bool) -> "FileContents":
         if not self._pending:
             self._is_durable_shared = True
             return FileContents(self._durable)
-        return FileContents(survivors(self._durable, self._pending, random))
+        return FileContents(
+            survivors(self._durable, self._pending, random, tears_words=tears_words)
+        )
 
     def after_kill(self) -> "FileContents":
         copy = FileContents(self._durable)

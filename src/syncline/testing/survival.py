@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from random import Random
 
 SECTOR_BYTES = 512
-# Memory reaches the device in words, so a page changed while it is copied is torn between them.
+# A device copies memory in words: a page that changes meanwhile is torn between them.
 _WORD_BYTES = 8
-_TORN_INSIDE_SHARE = 0.0
+_TORN_INSIDE_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,13 @@ Change = Write | Resize
 Survives = Callable[[int, int], bool]
 
 
-def survivors(durable: bytes | bytearray, changes: Sequence[Change], random: Random) -> bytearray:
+def survivors(
+    durable: bytes | bytearray,
+    changes: Sequence[Change],
+    random: Random,
+    *,
+    tears_words: bool = False,
+) -> bytearray:
     """The bytes of the file after a power cut."""
     survives, size_moment = _draw(random, len(changes))
     content = bytearray(durable)
@@ -51,7 +57,8 @@ def survivors(durable: bytes | bytearray, changes: Sequence[Change], random: Ran
             case Write(offset=offset, data=data):
                 end = offset + len(data)
                 _resize(content, max(len(content), end))
-                _write_some(content, index, change, survives, random)
+                torn_share = _TORN_INSIDE_SHARE if tears_words and change.is_mapped else 0.0
+                _write_some(content, index, change, survives, random, torn_share)
                 if is_sized:
                     size = max(size, end)
     _resize(content, size)
@@ -114,7 +121,12 @@ def _subset(random: Random) -> Survives:
 
 
 def _write_some(
-    content: bytearray, index: int, change: Write, survives: Survives, random: Random
+    content: bytearray,
+    index: int,
+    change: Write,
+    survives: Survives,
+    random: Random,
+    torn_share: float,
 ) -> None:
     offset, data = change.offset, change.data
     end = offset + len(data)
@@ -128,7 +140,7 @@ def _write_some(
             continue
         start = max(offset, sector * SECTOR_BYTES)
         stop = min(end, (sector + 1) * SECTOR_BYTES)
-        if change.is_mapped and random.random() < _TORN_INSIDE_SHARE:
+        if torn_share and random.random() < torn_share:
             stop = min(stop, start + random.randrange(0, SECTOR_BYTES, _WORD_BYTES))
         content[start:stop] = data[start - offset : stop - offset]
 

@@ -1,7 +1,7 @@
-"""The cursors of a stream: an append-only file of positions, written anew when it is mostly history.
+"""The cursors of a stream: an append-only file, written anew when it is mostly history.
 
-The state line says which file it is and how many of its bytes count. What stands behind them belongs
-to a batch that was never finished, and is cut.
+The state line says which file it is and how many of its bytes count. What stands behind them
+belongs to a batch that was never finished, and is cut.
 """
 
 from collections.abc import Callable, Mapping, Sequence

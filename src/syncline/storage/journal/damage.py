@@ -26,10 +26,12 @@ class DamageBook:
             known = self._kept.get(place)
             if known is None:
                 self.damage_count += 1
-            if known is not None or len(self._kept) < _DAMAGE_KEPT_MAX:
-                # Met again, more may be known of what it cost.
-                if known is None or damage.lost_count >= known.lost_count:
-                    self._kept[place] = damage
+                if len(self._kept) >= _DAMAGE_KEPT_MAX:
+                    continue
+            elif damage.lost_count < known.lost_count:
+                # Met before, when more of what it cost was still wanted.
+                continue
+            self._kept[place] = damage
 
     def add_torn(self, found: Iterable[tuple[str, int]]) -> None:
         for place in found:

@@ -29,7 +29,7 @@ class EntryReader:
         self._pool = pool
         self._report = report
         self._window = b""
-        self._window_file = ""
+        self._window_file: str = ""
         self._window_start = 0
 
     def read(self, from_seq: int, count_max: int, bytes_max: int) -> list[Entry]:
@@ -94,7 +94,7 @@ class EntryReader:
         name = self._name(place)
         start = place.offset - self._window_start
         is_inside = (
-            name == self._window_file and 0 <= start and start + place.length <= len(self._window)
+            name == self._window_file and start >= 0 and start + place.length <= len(self._window)
         )
         if not is_inside:
             try:

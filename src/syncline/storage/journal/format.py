@@ -1,8 +1,8 @@
 """The lines of the journal, as bytes and back; the page is docs/formats/journal.md.
 
-Pure: bytes in, values out. Every line ends with ` crc=` and eight hex digits: CRC32C of the stream's
-id as text, one space, and all that stands before ` crc=`. So a line that was torn, changed, or written
-for another queue does not pass.
+Pure: bytes in, values out. Every line ends with ` crc=` and eight hex digits: CRC32C of the id of
+the stream as text, one space, and all that stands before ` crc=`. So a line that was torn, changed,
+or written for another queue does not pass.
 
 Message line, in `messages.<file id>.log`:
 
@@ -22,23 +22,31 @@ Snapshot, in `snapshot.<file id>.bin`: one line, then the payload, which its che
 
     up_to_seq=17 time_ms=1700000000000 bytes=5 crc=xxxxxxxx
 
-A body is base64url without padding: no byte that a sender chooses can end a line, so after a damaged
-line the next one is found for certain. Parsing is strict: a line is taken only if writing what was
-read gives the same bytes again. There is one text for each value, and no number of any length.
+A body is base64url without padding: no byte that a sender chooses can end a line, so after a
+damaged line the next one is found for certain. Parsing is strict: a line is taken only if writing
+what was read gives the same bytes again. There is one text for each value, and no number of any
+length.
 """
 
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, cast
 
 import google_crc32c
 
 from syncline.storage.base import Entry, EntryKind, Snapshot, StreamKind
 from syncline.values import limits
 from syncline.values.ids import StreamId
+
+# The library has no types of its own.
+crc32c_extend = cast(
+    Callable[[int, bytes], int],
+    google_crc32c.extend,  # pyright: ignore[reportUnknownMemberType]
+)
 
 FORMAT_VERSION: Final = 1
 FILE_ID_BYTES: Final = 12
@@ -95,8 +103,8 @@ class QueueState:
     """What a state line says.
 
     The read file holds the entries from `read_first` on, with the one wanted next at `read_byte`;
-    the write file holds those from `write_first` on and ends at `write_byte`. The line has counts in
-    place of the two: `read_msg` were read of the read file, `write_msg` are in the write file.
+    the write file holds those from `write_first` on and ends at `write_byte`. The line has counts
+    in place of the two: `read_msg` were read of the read file, `write_msg` are in the write file.
     """
 
     read_file: str
@@ -221,7 +229,7 @@ def encode_snapshot(stream: StreamId, snapshot: Snapshot) -> bytes:
         snapshot.time_ms,
         len(snapshot.payload),
     )
-    crc = google_crc32c.extend(_checksum(stream, text), snapshot.payload)
+    crc = crc32c_extend(_checksum(stream, text), snapshot.payload)
     return b"%b crc=%08x\n%b" % (text, crc, snapshot.payload)
 
 
@@ -258,8 +266,7 @@ def _sealed(stream: StreamId, text: bytes) -> bytes:
 
 
 def _checksum(stream: StreamId, text: bytes) -> int:
-    crc: int = google_crc32c.extend(google_crc32c.value(b"%b " % urlsafe_b64encode(stream)), text)
-    return crc
+    return crc32c_extend(crc32c_extend(0, b"%b " % urlsafe_b64encode(stream)), text)
 
 
 def _base64(data: bytes) -> bytes:

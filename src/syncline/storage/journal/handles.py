@@ -1,7 +1,8 @@
 """Open files of the journal, no more than a bound, the least recently used closed first.
 
-The owner reads and the committing thread writes through one pool, so it has a lock. A file in use is
-never closed under its user; one that was let go of meanwhile is closed when its last user is done.
+The owner reads and the committing thread writes through one pool, so it has a lock. A file in use
+is never closed under its user; one that was let go of meanwhile is closed when its last user is
+done.
 """
 
 import threading

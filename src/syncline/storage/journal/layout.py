@@ -10,8 +10,8 @@ Pure: text in, text out. The id as 32 base64url characters is cut into `fragment
         snapshot.<file id>.bin
         cursors.<file id>.log
 
-Names that start with a dot are folders on their way in or out, and never a fragment: base64url has no
-dot. A fragment and the rest are told apart by their length, so two depths can share a tree while
+Names that start with a dot are folders on their way in or out, and never a fragment: base64url has
+no dot. A fragment and the rest are told apart by their length, so two depths can share a tree while
 queues move from one to the other.
 """
 
@@ -35,7 +35,8 @@ _FILE_NAME = re.compile(
 )
 _BACKUP_NAME = re.compile(r"queue\.(0|[1-9]\d{0,17})\.log", re.ASCII)
 _LINE = re.compile(
-    r"fragments=(\d{1,2}) characters=(\d{1,2})(?: from_fragments=(\d{1,2}) from_characters=(\d{1,2}))?\n",
+    r"fragments=(\d{1,2}) characters=(\d{1,2})"
+    r"(?: from_fragments=(\d{1,2}) from_characters=(\d{1,2}))?\n",
     re.ASCII,
 )
 
@@ -52,8 +53,8 @@ class Layout:
         if self.fragment_count < 0 or self.fragment_characters < 1 or cut >= STREAM_ID_CHARACTERS:
             raise ConfigError(
                 f"{self.fragment_count} path fragments of {self.fragment_characters} characters "
-                f"cannot be cut from an id of {STREAM_ID_CHARACTERS}; leave at least one character, "
-                "for example two fragments of two"
+                f"cannot be cut from an id of {STREAM_ID_CHARACTERS}; leave at least one, "
+                "for example with two fragments of two"
             )
 
     @property

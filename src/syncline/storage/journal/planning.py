@@ -1,4 +1,4 @@
-"""What a batch will do to the files of one queue: decided by the owner, carried out elsewhere. Pure.
+"""What a batch will do to the files of one queue. Pure: it is carried out by `writer`.
 
 - A message goes to the write file. If that is full and is the read file too, a new one is begun; so
   there are never more than two, however long a reader stays away.
@@ -100,7 +100,7 @@ class _Planner:
         new_file_id: Callable[[], str],
     ) -> None:
         self.queue = queue
-        self.state = queue.state
+        self.state: QueueState = queue.state
         self.needs_newline = queue.needs_newline
         self._taken_names = named_files((replaced or queue).state)
         self.pieces: dict[str, tuple[int, list[bytes]]] = {}

@@ -104,7 +104,7 @@ class OpenQueue:
         )
 
     def check_append(self, payload: bytes, now_ms: int) -> None:
-        """Raises LimitExceededError, and QuotaExceededError; with the first of those goes a marker."""
+        """Raises LimitExceededError or QuotaExceededError; the first of those stages a marker."""
         check_limit("an entry in bytes", len(payload), limits.entry_bytes_max)
         check_limit("a sequence", self.next, limits.sequence_max)
         check_limit("the number of unread entries", self.unread_count + 1, limits.unread_count_max)

@@ -1,4 +1,4 @@
-"""The queues that are open: found by id, opened when first asked for, closed when long not asked for."""
+"""The queues that are open: opened when first asked for, closed when long not asked for."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -52,10 +52,9 @@ class OpenQueues:
             self._new_file_id,
             is_suspect=self._tree.is_suspect,
         )
+        self._tree.settle(folder)
         if found is None:
             return None
-        if self._tree.is_suspect:
-            self._tree.settle(folder)
         self._book.add(found.damage)
         self._book.add_torn(found.torn_tails)
         queue = OpenQueue.recovered(stream, found)

@@ -65,8 +65,8 @@ class MessageReader:
     ) -> tuple[int, int]:
         """Read the file that is added to; return its next sequence and where it ends.
 
-        It is known to reach `known_next` within `known_bytes`. Beyond them, whatever is not the next
-        whole message was on its way when the process died, and is cut.
+        It is known to reach `known_next` within `known_bytes`. Beyond them, whatever is not the
+        next whole message was on its way when the process died, and is cut.
         """
         return self._read(file_id, start, expected, known_next, known_bytes)
 

@@ -2,8 +2,8 @@
 
 - The last whole line of queue.log is the base. What the files hold beyond it counts too: a message
   is there once it is whole, whether or not its state line was written.
-- Bytes that the base does not cover and that are no whole next message are a torn tail: cut, counted,
-  the cut synced. They were never acknowledged.
+- Bytes that the base does not cover and that are no whole next message are a torn tail: cut, the
+  cut synced, and counted. They were never acknowledged.
 - Bytes that the base covers and that do not pass are damage: they cost their messages, which are
   reported with their sequences, and stay unread until the reader passes them.
 - What follows a quota marker says that everything up to it had been read by then.
@@ -67,8 +67,8 @@ def recover_queue(
 ) -> Recovered | None:
     """Read a queue's folder; None if there is none.
 
-    `is_suspect`: the process before this one may have died between a write and its sync, so what the
-    system shows need not be on the device.
+    `is_suspect`: the process before this one may have died between a write and its sync, so what
+    the system shows need not be on the device.
     """
     try:
         names = files.list(folder)
@@ -223,7 +223,7 @@ def _take_over(reader: MessageReader, state: QueueState) -> QueueState:
 
 
 def _first_implied(index: EntryIndex, first: int) -> int:
-    """The lowest sequence that can still be wanted: nothing follows a marker before all was read."""
+    """The lowest sequence that can be wanted: nothing follows a marker before all was read."""
     after_marker = 0
     for place in index:
         first = max(first, after_marker)

@@ -1,23 +1,22 @@
 """What stands in the data folder beside the queues, and how an opening brings it in order.
 
     <folder>/LAYOUT     how ids are cut into paths; while queues move, also how they were cut
-    <folder>/CLEAN      the process before ended in order: all it wrote is on the device, and counted
+    <folder>/CLEAN      the process before ended in order: what it wrote is on the device, counted
     <folder>/messages   the queues
 
 - CLEAN is gone, durably, before anything is written.
-- A changed layout moves every queue before the store is used. LAYOUT names both layouts meanwhile, so a
-  crash in the middle goes on where it stopped.
+- A changed layout moves every queue before the store is used. LAYOUT names both layouts meanwhile,
+  so that the next opening goes on where a crash has stopped this one.
 """
 
 import re
 from dataclasses import dataclass
 from typing import Final
 
-import google_crc32c
-
 from syncline.errors import CorruptionError
 from syncline.storage.files import Files
 from syncline.storage.journal.folders import FolderTree, walk
+from syncline.storage.journal.format import crc32c_extend
 from syncline.storage.journal.layout import (
     ROOT_NAME,
     Layout,
@@ -53,7 +52,7 @@ class CleanMark:
             self.file_count,
             self.swept_ms,
         )
-        return b"%b crc=%08x\n" % (text, google_crc32c.value(text))
+        return b"%b crc=%08x\n" % (text, crc32c_extend(0, text))
 
 
 def take_clean_mark(folder: str, files: Files) -> CleanMark | None:

@@ -1,9 +1,11 @@
 """queue.log: which of its lines is the state, how it is replaced, which backups stay.
 
-- The last whole line is the state. Lines are absolute, so an unreadable one before it costs nothing.
-- Bytes after the last whole line mean that the state is not certain: a line was torn by a crash (then
-  what it said was never acknowledged) or damaged later (then it may have been).
-- A fresh queue.log holds its line twice, so that one damaged sector need not cost the queue.
+- The last whole line is the state. Lines are absolute, so an unreadable one before it costs
+  nothing.
+- Bytes after the last whole line mean that the state is not certain: a line was torn by a crash
+  (then what it said was never acknowledged) or damaged later (then it may have been).
+- A fresh queue.log holds its line twice with an empty one between, so that damage to either leaves
+  the other.
 - It is replaced by a draft that is synced and renamed; the old lines stay in a backup with the time
   in its name. Backups beyond the newest few go once they are old, and always beyond a bound.
 """
@@ -22,7 +24,7 @@ from syncline.values.ids import StreamId
 STATE_TAIL_BYTES: Final = 1024 * 1024
 # A busy queue replaces its queue.log many times within the age that backups are kept.
 BACKUP_COUNT_MAX: Final = 16
-FRESH_LINE_COUNT: Final = 2
+FRESH_LINE_COUNT: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,8 @@ def read_state_log(stream: StreamId, data: bytes, start: int = 0) -> StateLog:
             state_end = offset + len(line)
             flawed += flawed_since_state
             flawed_since_state = []
+        elif line == b"\n":
+            state_end += state_end == offset
         elif number or not start:
             flawed_since_state.append(offset)
         offset += len(line)
@@ -64,7 +68,8 @@ def read_state_log(stream: StreamId, data: bytes, start: int = 0) -> StateLog:
 
 def fresh_lines(stream: StreamId, state: QueueState) -> bytes:
     """The contents of a new queue.log."""
-    return encode_state(stream, state) * FRESH_LINE_COUNT
+    line = encode_state(stream, state)
+    return b"%b\n%b" % (line, line)
 
 
 def expired_backups(names: Iterable[str], now_ms: int, options: StoreOptions) -> list[str]:

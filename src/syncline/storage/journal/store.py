@@ -2,12 +2,12 @@
 
 - A queue is opened when it is first asked for; a start reads none. Open queues and open files are
   bounded, and those with something staged stay open.
-- Everything that a batch does to the files is decided by the owner when it is taken, and carried out
-  by `writer`, which touches nothing of this object's memory.
-- A batch that meets a full disk is refused as a whole: `write_batch` raises StoreFullError and leaves
-  the files as they were. With it goes everything staged since it was taken, because sequences were
-  given out that build on it: the next batch is refused too, so that whoever waits for it learns.
-  Acknowledgements stay staged. Reads go on, and so does writing once there is room.
+- Everything that a batch does to the files is decided by the owner when it is taken, and carried
+  out by `writer`, which touches nothing of this object's memory.
+- A batch that meets a full disk is refused as a whole: `write_batch` raises StoreFullError and
+  leaves the files as they were. With it goes everything staged since it was taken, because
+  sequences were given out that build on it: the next batch is refused too, so that whoever waits
+  for it learns. Acknowledgements stay staged. Reads go on, and so does writing once there is room.
 - Appends are refused before that, as long as the free space is known to be too small.
 """
 
@@ -146,9 +146,7 @@ class JournalStore:
         census = Census(0, DiskUse(), self._now_ms)
         names = self._files.list(root)
         census.start_counting(names)
-        if names:
-            self._tree.is_suspect = True
-            self._files.sync_folder(root)
+        self._tree.is_suspect = bool(names)
         return census
 
     # Writing.
@@ -159,7 +157,7 @@ class JournalStore:
     def create_at(
         self, stream: StreamId, kind: StreamKind, quota: int, first: int, now_ms: int
     ) -> None:
-        """Create a stream whose entries are counted from `first` on: one that was elsewhere before."""
+        """Create a stream that is counted from `first` on: one that was elsewhere before."""
         if quota < 0:
             raise ValueError(f"a quota is 0 (none) or more, not {quota}")
         if quota and kind is StreamKind.DOCUMENT:
@@ -344,10 +342,11 @@ class JournalStore:
             raise ValueError("a batch is written before it is finished")
         for change in batch.changes:
             finish_change(change)
-            if change.removes_late:
-                # Not synced: a file that comes back is named by nobody, and removed when it is met.
-                freed = remove_files(self._files, change.plan.folder, change.removes_late)
-                batch.use.add(-freed.byte_count, -freed.file_count)
+            for name in change.removes_late:
+                self._pool.forget_file(f"{change.plan.folder}/{name}")
+            # Not synced: a file that comes back is named by nobody, and removed when it is met.
+            freed = remove_files(self._files, change.plan.folder, change.removes_late)
+            batch.use.add(-freed.byte_count, -freed.file_count)
         self._taken = None
         self._census.add(batch.use)
         self._room_bytes -= max(0, batch.use.byte_count)
@@ -428,8 +427,8 @@ class JournalStore:
         return self._book.damage
 
     def stats(self) -> StoreStats:
-        """Counters. After a process that did not end in order, those of queues, bytes and files grow
-        to their true values while the first sweep goes through the folders."""
+        """Counters. After a process that did not end in order, those of streams, bytes and files
+        grow to their true values while the first sweep goes through the folders."""
         return StoreStats(
             stream_count=self._census.stream_count,
             disk_bytes=self._census.use.byte_count,
@@ -480,7 +479,9 @@ class JournalStore:
     def _exists(self, stream: StreamId) -> bool:
         if self._queues.get(stream) is not None:
             return True
-        return not self._is_gone(stream) and self._files.exists(self._tree.folder(stream))
+        folder = self._tree.folder(stream)
+        self._tree.settle(folder)
+        return not self._is_gone(stream) and self._files.exists(folder)
 
     def _is_gone(self, stream: StreamId) -> bool:
         """Is it deleted, though the disk may still have it?"""

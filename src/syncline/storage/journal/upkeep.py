@@ -1,9 +1,9 @@
 """Sweeping the tree of queues in the background, and counting what is in it.
 
-A sweep goes through the folders in small jobs, once a day and at once after a process that did not end
-in order. It removes what that process left half made, and backups of queue.log past their age. After
-such an end it also counts queues, files and bytes, and makes sure that what can be seen is on the
-device; otherwise the counters go on from where the process before left them.
+A sweep goes through the folders in small jobs, once a day and at once after a process that did not
+end in order. It removes what that process left half made, and backups of queue.log past their age.
+After such an end it also counts queues, files and bytes, and makes sure that what can be seen is on
+the device; otherwise the counters go on from where the process before left them.
 """
 
 from collections.abc import Iterable
@@ -119,9 +119,9 @@ class Sweeper:
 class Census:
     """Counters of the store, right also while a sweep is counting.
 
-    A queue that comes or goes counts at once, unless its branch has yet to be counted: then the sweep
-    will find it. While a branch is being swept what comes and goes in it is remembered, because
-    nobody can say whether the sweep has seen it.
+    A queue that comes or goes counts at once, unless its branch has yet to be counted: then the
+    sweep will find it. While a branch is being swept what comes and goes in it is remembered,
+    because nobody can say whether the sweep has seen it.
     """
 
     def __init__(self, stream_count: int, use: DiskUse, swept_ms: int) -> None:

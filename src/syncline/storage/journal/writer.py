@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from syncline.errors import DeviceError, StoreFullError
-from syncline.storage.files import Files
+from syncline.storage.files import File, Files
 from syncline.storage.journal.folders import DiskUse, FolderTree, remove_files, remove_tree
 from syncline.storage.journal.handles import HandlePool
 from syncline.storage.journal.layout import STATE_DRAFT_NAME, STATE_NAME, backup_name
@@ -123,7 +123,7 @@ class BatchWriter:
     ) -> None:
         """Write all, then sync all through the same handles: they know what failed to arrive."""
         with ExitStack() as stack:
-            opened = []
+            opened: list[File] = []
             for folder, write in group:
                 path, is_new = f"{folder}/{write.name}", write.offset == 0
                 undo.append(_Remove(path) if is_new else _Cut(path, write.offset))

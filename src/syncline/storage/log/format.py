@@ -288,6 +288,8 @@ def ack_rows(payload: bytes) -> Iterator[tuple[bytes, int, int]]:
 
 SLOT: Final = struct.Struct("<24sQQQQHBBI")
 SLOT_BYTES: Final = SLOT.size
+_SLOT_BODY: Final = struct.Struct("<24sQQQQHBB")
+SLOT_APPLIED_OFFSET: Final = 48
 SLOT_STATE_OFFSET: Final = 59
 SLOT_NEVER_USED: Final = 0
 SLOT_USED: Final = 1
@@ -319,7 +321,7 @@ def encode_slot(
     flags: int,
     state: int,
 ) -> bytes:
-    image = SLOT.pack(stream, born, first, next_seq, applied, quota, flags, state, 0)[:-4]
+    image = _SLOT_BODY.pack(stream, born, first, next_seq, applied, quota, flags, state)
     return image + CRC.pack(crc32c_extend(0, image))
 
 

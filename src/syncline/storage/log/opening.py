@@ -127,6 +127,7 @@ def _open_parts(
     segments = Segments(files, f"{folder}/wal", state.segment_bytes, state.epoch + 1)
     chain = Chain(state.previous_number, state.previous_crc, state.previous_epoch)
     replay = replay_log(files, segments, state.oldest_segment, chain, table.applied, progress)
+    table.expect_strays(state.checkpoint, replay.end)
     _find_spares(files, segments)
     damage = [*replay.damage, *runs.damage]
     if damage and options.refuses_damage:

@@ -93,6 +93,23 @@ class Residents:
             if image[:STREAM_ID_BYTES] not in seen:
                 yield StreamId(image[:STREAM_ID_BYTES])
 
+    def finish(self, images: list[tuple[OpenStream, bytes]]) -> None:
+        """A batch is durable: its slots may change, and streams that are done with may go.
+
+        The common case is spelled out: it runs once for each message (bench: log).
+        """
+        write = self._table.write
+        generation = self._table.generation_number
+        has_many = len(self.by_id) > _IDLE_STREAMS_MAX
+        for opened, image in images:
+            opened.pending_count -= 1
+            if opened.slot_generation == generation and not opened.is_deleted:
+                write(opened.slot, image)
+            else:
+                self.write_slot(opened, image)
+            if has_many or opened.is_deleted:
+                self.let_go(opened)
+
     def write_slot(self, opened: OpenStream, image: bytes) -> None:
         """Bring the table up to date with a record that is durable."""
         table = self._table
@@ -139,7 +156,8 @@ class Residents:
                 # A torn slot: the log since the checkpoint holds the whole image of it.
                 slot = None
         opened, missing = tail.open(stream, index, slot)
-        opened.slot_generation = self._table.generation_number
+        if index >= 0:
+            opened.slot_generation = self._table.generation_number
         if missing:
             number, offset = divmod(tail.applied, self._segments.segment_bytes)
             self._report(

@@ -46,9 +46,13 @@ class Segments:
         self._open[number] = file
 
     def give_up(self, number: int) -> None:
-        """Nothing was written to this segment: it becomes a spare."""
+        """Nothing was written to this segment: it becomes a spare.
+
+        Under another name at once: its number is used again by the segment that comes next.
+        """
         self._open.pop(number).close()
-        self.retired.append(self.path(number))
+        spare_path = f"{self.folder}/spare-{self.epoch}-unused-{number}.wal"
+        self._files.rename(self.path(number), spare_path)
 
     def note_epoch(self, position: int, epoch: int) -> None:
         """Records from `position` on carry `epoch`."""

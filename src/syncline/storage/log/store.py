@@ -64,6 +64,7 @@ from syncline.values.ids import StreamId
 _TAILS_PER_BATCH: Final = 256
 _SWEEP_PER_BATCH: Final = 128
 _MOVED_PAGES_PER_BATCH: Final = 4
+_STRAY_SLOTS_PER_BATCH: Final = 1024
 _EXPIRY_BYTES: Final = 1 << 20
 
 
@@ -132,7 +133,7 @@ class LogStore:
         batch = self._stager.room(RECORD_HEADER_BYTES)
         self._upkeep.count_dead(opened.log_base - opened.first)
         opened.positions.clear()
-        opened.snapshot_place = opened.durable_snapshot_place = 0
+        opened.snapshot_places = ()
         opened.snapshot_seq = -1
         opened.cursors = None
         opened.flags = 0
@@ -184,9 +185,9 @@ class LogStore:
         data = SEQUENCE.pack(up_to_seq) + payload
         batch = self._stager.room(RECORD_HEADER_BYTES + len(data))
         opened.flags |= HAS_SNAPSHOT
-        if opened.snapshot_place >> LENGTH_BITS < self._durable_end:
-            opened.durable_snapshot_place = opened.snapshot_place
-        opened.snapshot_place = batch.add(opened, RecordKind.SNAPSHOT, now_ms, data)
+        opened.durable_snapshot_place(self._durable_end)
+        place = batch.add(opened, RecordKind.SNAPSHOT, now_ms, data)
+        opened.snapshot_places = (*opened.snapshot_places, place)
         opened.snapshot_seq = up_to_seq
 
     def move_cursor(self, stream: StreamId, name: bytes, seq: int) -> None:
@@ -259,9 +260,7 @@ class LogStore:
         if not opened.flags & HAS_SNAPSHOT:
             return None
         opened.forget_below(self._upkeep.live_start)
-        place = opened.snapshot_place
-        if place >> LENGTH_BITS >= self._durable_end:
-            place = opened.durable_snapshot_place
+        place = opened.durable_snapshot_place(self._durable_end)
         if not place:
             return self._runs.snapshot(opened)
         record = self._segments.read(place)
@@ -311,16 +310,14 @@ class LogStore:
         table.used_count += batch.stream_count_change
         if table.load > LOAD_LIMIT:
             self._upkeep.grow_now()
-        for opened, image in batch.images:
-            residents.write_slot(opened, image)
-            opened.pending_count -= 1
-            residents.let_go(opened)
+        residents.finish(batch.images)
         table.write_counts(batch.end)
         # Work that is due but must not make a batch wait: a little of it each time.
         if residents.tails:
             residents.apply_tails(_TAILS_PER_BATCH)
         self._upkeep.move_slots(_MOVED_PAGES_PER_BATCH + len(batch.images) // 16)
         residents.sweep(_SWEEP_PER_BATCH, self._upkeep.live_start)
+        table.bury_strays(_STRAY_SLOTS_PER_BATCH)
 
     @property
     def waiting_bytes(self) -> int:
@@ -358,6 +355,7 @@ class LogStore:
         if self._upkeep.is_busy:
             return None
         self._residents.apply_tails(len(self._residents.tails))
+        self._table.bury_strays(self._table.capacity)
         return self._upkeep.take_job(
             can_seal=self._have_cursors_moved(),
             filled=self._stager.end % self._segments.segment_bytes / self._segments.segment_bytes,

@@ -45,7 +45,6 @@ class OpenStream:
         "born",
         "cursor_position",
         "cursors",
-        "durable_snapshot_place",
         "first",
         "flags",
         "has_deferred_ack",
@@ -56,7 +55,7 @@ class OpenStream:
         "quota",
         "slot",
         "slot_generation",
-        "snapshot_place",
+        "snapshot_places",
         "snapshot_seq",
         "stream",
     )
@@ -73,10 +72,9 @@ class OpenStream:
         self.born = 0
         self.is_deleted = False
         self.positions: deque[int] = deque()
-        # Place of the newest snapshot in the live log; 0 if it is in a run or there is none.
-        self.snapshot_place = 0
-        # The one before, while the newest is not durable.
-        self.durable_snapshot_place = 0
+        # Places of snapshots in the live log, oldest first: the newest that is durable counts, those
+        # behind it are staged. Empty if it is in a run or there is none.
+        self.snapshot_places: tuple[int, ...] = ()
         # What the newest snapshot covers; -1 until it was looked up.
         self.snapshot_seq = -1
         self.cursors: dict[bytes, int] | None = None
@@ -99,7 +97,7 @@ class OpenStream:
             self.positions
             or self.pending_count
             or self.has_deferred_ack
-            or self.snapshot_place
+            or self.snapshot_places
             or self.cursors
         )
 
@@ -126,10 +124,16 @@ class OpenStream:
         lowest = position << LENGTH_BITS
         while positions and positions[0] < lowest:
             positions.popleft()
-        if self.snapshot_place < lowest:
-            self.snapshot_place = 0
-        if self.durable_snapshot_place < lowest:
-            self.durable_snapshot_place = 0
+        if self.snapshot_places and self.snapshot_places[0] < lowest:
+            self.snapshot_places = tuple(p for p in self.snapshot_places if p >= lowest)
+
+    def durable_snapshot_place(self, durable_end: int) -> int:
+        """Place of the newest durable snapshot in the live log, or 0; older ones are forgotten."""
+        highest = durable_end << LENGTH_BITS
+        durable = [place for place in self.snapshot_places if place < highest]
+        if len(durable) > 1:
+            self.snapshot_places = self.snapshot_places[len(durable) - 1 :]
+        return durable[-1] if durable else 0
 
     def image(self, applied: int) -> bytes:
         """The slot as of now, justified by records below `applied`."""
@@ -221,7 +225,7 @@ class Tail:
             opened.positions.extend(self.positions)
             opened.move_first(opened.first)
         if not opened.is_deleted:
-            opened.snapshot_place = self.snapshot_place
+            opened.snapshot_places = (self.snapshot_place,) if self.snapshot_place else ()
             opened.cursors = self.cursors
             opened.cursor_position = self.cursor_position
         return opened, max(missing_count, 0)

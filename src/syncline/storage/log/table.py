@@ -8,8 +8,13 @@ Invariants:
 - While the table grows there are two generations. A stream is looked for in the new one first; what
   is found only in the old one is copied over before it is changed. The old file is left as it is, so a
   crash in between loses nothing: the log since the checkpoint brings either copy up to date.
+- After a power cut some sectors are older than others. A slot placed since the checkpoint may be
+  there while one that it was placed behind is not: a *stray*, which no search reaches. The log brings
+  its stream back elsewhere. Strays are looked for a little at a time and marked as deleted, at the
+  latest before the gap in front of them is filled: else an old state of the stream would come back.
 """
 
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Self
@@ -17,6 +22,7 @@ from typing import Final, Self
 from syncline.errors import CorruptionError
 from syncline.storage.files import File, Files, MappedFile
 from syncline.storage.log.format import (
+    SLOT_APPLIED_OFFSET,
     SLOT_BYTES,
     SLOT_DELETED,
     SLOT_NEVER_USED,
@@ -24,6 +30,7 @@ from syncline.storage.log.format import (
     SLOT_USED,
     TABLE_HEADER_BYTES,
     Slot,
+    encode_slot,
     encode_table_header,
     parse_slot,
     parse_table_header,
@@ -87,6 +94,10 @@ class Table:
     def __init__(self, current: _Generation, older: _Generation | None) -> None:
         self._current = current
         self._older = older
+        # Between these log positions strays were written; how many slots are known to be none.
+        self._stray_start = 0
+        self._stray_end = 0
+        self._swept_slots = 0
         self._moved_slots = 0
         self.used_count = 0
         self.deleted_count = 0
@@ -183,6 +194,7 @@ class Table:
     def grow_into(self, files: Files, path: str, number: int) -> None:
         """Make the prepared, empty table at `path` the current generation."""
         assert self._older is None
+        self.bury_strays(self._current.capacity)
         self._older = self._current
         self._current = _open_generation(files, path, number)
         self._moved_slots = 0
@@ -201,10 +213,38 @@ class Table:
             if image[SLOT_STATE_OFFSET] != SLOT_USED:
                 continue
             stream = image[:24]
-            if self._find_in(self._current, stream) < 0:
+            if self._find_in(self._current, stream) < 0 and not self._is_stray(
+                older, index, image
+            ):
                 self._write_image(self._place(stream), image)
         self._moved_slots = end
         return end == older.capacity
+
+    def expect_strays(self, start: int, end: int) -> None:
+        """The log was replayed from `start` to `end`: slots written in between may be strays."""
+        self._stray_start, self._stray_end = start, end
+
+    @property
+    def may_have_strays(self) -> bool:
+        return self._stray_start < self._stray_end
+
+    def bury_strays(self, slot_count: int) -> None:
+        """Look at the next slots of each generation; do so to the end before a checkpoint."""
+        if not self.may_have_strays:
+            return
+        start, end = self._swept_slots, self._swept_slots + slot_count
+        for generation in self._generations():
+            stop = min(end, generation.capacity)
+            data = generation.map[generation.offset_of(start) : generation.offset_of(stop)]
+            applied = array("Q", data)[SLOT_APPLIED_OFFSET // 8 :: SLOT_BYTES // 8]
+            for index, position in enumerate(applied, start):
+                if self._stray_start < position <= self._stray_end:
+                    image = self._image(generation, index)
+                    if self._is_stray(generation, index, image):
+                        self._bury(generation, index, image)
+        self._swept_slots = end
+        if end >= max(generation.capacity for generation in self._generations()):
+            self._stray_end = self._stray_start
 
     def drop_older(self) -> str:
         """Let go of the older generation once it is copied and that is durable; its path."""
@@ -224,10 +264,10 @@ class Table:
             for start in range(0, generation.capacity, chunk_slots):
                 end = min(start + chunk_slots, generation.capacity)
                 data = generation.map[generation.offset_of(start) : generation.offset_of(end)]
-                for at in range(0, len(data), SLOT_BYTES):
-                    if data[at + SLOT_STATE_OFFSET] != SLOT_USED:
+                for index in _used_indexes(data):
+                    image = data[index * SLOT_BYTES : (index + 1) * SLOT_BYTES]
+                    if self._is_stray(generation, start + index, image):
                         continue
-                    image = data[at : at + SLOT_BYTES]
                     if generation is self._current or self._find_in(self._current, image[:24]) < 0:
                         yield image
 
@@ -272,6 +312,8 @@ class Table:
             offset = TABLE_HEADER_BYTES + index * SLOT_BYTES
             state = table[offset + SLOT_STATE_OFFSET : offset + SLOT_STATE_OFFSET + 1]
             if state == _ZERO_STATE:
+                if self.may_have_strays:
+                    self._bury_strays_behind(index)
                 return index
             if state[0] == SLOT_DELETED and self._older is None:
                 self.deleted_count -= 1
@@ -280,6 +322,35 @@ class Table:
             if index == capacity:
                 index = 0
         raise AssertionError("the table was let grow full")
+
+    def _is_stray(self, generation: _Generation, index: int, image: bytes) -> bool:
+        """Whether a slot of an earlier opening is one that no search reaches."""
+        if not self.may_have_strays:
+            return False
+        applied = int.from_bytes(image[SLOT_APPLIED_OFFSET : SLOT_APPLIED_OFFSET + 8], "little")
+        return (
+            self._stray_start < applied <= self._stray_end
+            and image[SLOT_STATE_OFFSET] == SLOT_USED
+            and self._find_in(generation, image[:24]) != index
+        )
+
+    def _bury_strays_behind(self, gap: int) -> None:
+        """The unused slot at `gap` is about to be filled: searches will go on behind it."""
+        generation = self._current
+        index = (gap + 1) % generation.capacity
+        while index != gap:
+            image = self._image(generation, index)
+            if image[SLOT_STATE_OFFSET] == SLOT_NEVER_USED:
+                return
+            if self._is_stray(generation, index, image):
+                self._bury(generation, index, image)
+            index = (index + 1) % generation.capacity
+
+    def _bury(self, generation: _Generation, index: int, image: bytes) -> None:
+        offset = generation.offset_of(index)
+        grave = encode_slot(image[:24], 0, 1, 1, 0, 0, 0, SLOT_DELETED)
+        generation.map[offset : offset + SLOT_BYTES] = grave
+        self.deleted_count += generation is self._current
 
     def _image(self, generation: _Generation, index: int) -> bytes:
         offset = TABLE_HEADER_BYTES + index * SLOT_BYTES
@@ -292,13 +363,19 @@ class Table:
     def _count_slots(self) -> None:
         """The header is damaged: the slots themselves say how many there are."""
         used: set[bytes] = set()
-        self.deleted_count = 0
         for generation in self._generations():
             data = generation.map[TABLE_HEADER_BYTES : len(generation.map)]
-            for at in range(0, len(data), SLOT_BYTES):
-                state = data[at + SLOT_STATE_OFFSET]
-                if state == SLOT_USED:
-                    used.add(data[at : at + 24])
-                elif state == SLOT_DELETED and generation is self._current:
-                    self.deleted_count += 1
+            for index in _used_indexes(data):
+                used.add(data[index * SLOT_BYTES : index * SLOT_BYTES + 24])
+            if generation is self._current:
+                self.deleted_count = data[SLOT_STATE_OFFSET::SLOT_BYTES].count(SLOT_DELETED)
         self.used_count = len(used)
+
+
+def _used_indexes(slots: bytes) -> Iterator[int]:
+    """Which of these slots are used: a search in their state bytes, not a look at each."""
+    states = slots[SLOT_STATE_OFFSET::SLOT_BYTES]
+    index = states.find(SLOT_USED)
+    while index != -1:
+        yield index
+        index = states.find(SLOT_USED, index + 1)

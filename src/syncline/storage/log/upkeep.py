@@ -303,8 +303,10 @@ class Upkeep:
         self._segments.retire_below(self.live_start)
         for number in task.segment_numbers:
             self._chain_before.pop(number, None)
-        while len(self._segments.retired) + len(self._segments.spares) > _SPARES_MAX:
-            self._files.remove(self._segments.retired.pop())
+        segments = self._segments
+        while len(segments.retired) + len(segments.spares) > _SPARES_MAX:
+            unneeded = segments.retired or segments.spares
+            self._files.remove(unneeded.pop())
 
     def _list_merged(self, task: MergeJob, result: MergeResult) -> None:
         gone = {_name(path) for path in task.run_paths}

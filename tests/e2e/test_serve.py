@@ -1,0 +1,345 @@
+"""A real router: real sockets, real signals, kill -9, and everything an operator gets wrong."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.e2e.router_process import RouterProcess, environment, run_cli, running
+
+pytestmark = pytest.mark.timeout(90)
+
+STORES = ["log", "journal"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def router(folder: Path) -> Iterator[RouterProcess]:
+    with running(folder) as made:
+        yield made
+
+
+@pytest.mark.parametrize("store", [*STORES, "memory"])
+def test_create_append_read_acknowledge_delete(folder: Path, store: str) -> None:
+    with running(folder, "--store", store) as router:
+        queue = router.create(quota=5)
+        assert [router.append(queue, b"m%d" % index) for index in range(3)] == [1, 2, 3]
+        client = router.client
+        acknowledged = client.post(f"/api/queues/{queue}/acknowledge", json={"seq": 2})
+        assert acknowledged.json() == {"first": 3}
+        assert router.seqs(queue) == [3]
+        batch = (2).to_bytes(4, "big") + b"m4"
+        answer = client.post(f"/api/queues/{queue}/messages:batch", content=batch)
+        assert answer.json() == {"first_seq": 4, "count": 1}
+        assert client.get("/api/queues").json() == {"queues": [queue], "after": None}
+        assert client.delete(f"/api/queues/{queue}").status_code == 204
+        assert client.get("/api/queues").json()["queues"] == []
+        assert "syncline_commit_batches_total" in client.get("/metrics").text
+        assert client.get("/healthz").status_code == 200
+        ready = client.get("/readyz")
+        assert (ready.status_code, ready.json()["damaged_places"]) == (200, 0)
+        assert router.stop() == 0
+
+
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stop_keeps_everything(folder: Path, store: str, number: int) -> None:
+    with running(folder, "--store", store) as router:
+        queue = router.create()
+        for index in range(20):
+            router.append(queue, b"m%d" % index)
+        router.client.post(f"/api/queues/{queue}/acknowledge", json={"seq": 5})
+        assert router.stop(number) == 0
+        assert '"stopped"' in router.errors.read_text()
+    with running(folder) as router:
+        assert router.announcement["queues"] == 1
+        assert router.seqs(queue) == list(range(6, 21))
+
+
+def test_a_stop_answers_requests_that_wait(router: RouterProcess) -> None:
+    queue = router.create()
+    answers: list[httpx.Response] = []
+
+    def wait() -> None:
+        with httpx.Client(base_url=router.url, timeout=60) as client:
+            answers.append(client.get(f"/api/queues/{queue}/messages?wait_ms=30000"))
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    until_requests_wait(router)
+    assert router.stop() == 0
+    waiting.join(30)
+    assert [(answer.status_code, answer.json()) for answer in answers] == [(200, {"messages": []})]
+
+
+def until_requests_wait(router: RouterProcess) -> None:
+    for _ in range(2_000):
+        if "syncline_waiting_readers 1.0" in router.client.get("/metrics").text:
+            return
+    raise AssertionError("the reader never came")
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_kill_9_loses_nothing_that_was_acknowledged(folder: Path, store: str) -> None:
+    """Writers go on until the process dies under them, three times."""
+    answered: dict[str, int] = {}
+    settings = ("--store", store, "--set", "store.segment_bytes=65536")
+    for _ in range(3):
+        with running(folder, *settings) as router:
+            for queue, last in answered.items():
+                assert router.seqs(queue)[:last] == list(range(1, last + 1))
+            queues = [router.create() for _ in range(4)]
+            enough = threading.Event()
+            writers = [
+                threading.Thread(target=write_until_cut, args=(router.url, queue, answered, enough))
+                for queue in queues
+            ]
+            for writer in writers:
+                writer.start()
+            assert enough.wait(30)
+            router.kill()
+            for writer in writers:
+                writer.join(30)
+    with running(folder) as router:
+        for queue, last in answered.items():
+            assert router.seqs(queue)[:last] == list(range(1, last + 1)), "acknowledged and gone"
+        assert router.client.get("/readyz").json()["damaged_places"] == 0
+    assert len(answered) == 12
+    assert run_cli("verify", folder).returncode == 0
+
+
+def write_until_cut(
+    url: str, queue: str, answered: dict[str, int], enough: threading.Event
+) -> None:
+    with httpx.Client(base_url=url, timeout=30) as client:
+        try:
+            for index in range(100_000):
+                body = bytes(index % 900)
+                answer = client.post(f"/api/queues/{queue}/messages", content=body)
+                answered[queue] = answer.json()["seq"]
+                if answered[queue] >= 60:
+                    enough.set()
+        except httpx.TransportError:
+            return
+
+
+def test_a_second_router_on_the_folder_is_told_who_has_it(router: RouterProcess) -> None:
+    port = router.url.rsplit(":", 1)[1]
+    # On the same port, as it happens to people, and on another.
+    for wanted in (port, "0"):
+        second = run_cli("serve", "--data", router.folder, "--port", wanted)
+        assert second.returncode == 2
+        assert f"in use by another router (process {router.process.pid})" in second.stderr
+        assert "Traceback" not in second.stderr
+    assert router.client.get("/readyz").status_code == 200
+
+
+def test_a_port_in_use_is_said_so(router: RouterProcess, tmp_path: Path) -> None:
+    port = router.url.rsplit(":", 1)[1]
+    second = run_cli("serve", "--data", tmp_path / "other", "--port", port)
+    assert second.returncode == 2
+    assert f"port {port} on 127.0.0.1 is in use; choose another with --port" in second.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--set", "http.prot=1"], "did you mean http.port?"),
+        (["--set", "http.port=x"], "write a whole number"),
+        (["--port", "99999"], "between 0 and 65535"),
+        (["--host", "0.0.0.0"], "set http.allow_remote and a token"),
+        (["--host", "256.1.1.1", "--set", "http.allow_remote=true"], "no token is set"),
+        (["--store", "paper"], "choose one of auto, log, journal, memory"),
+        (["--config", "missing.toml"], "cannot be read"),
+        (["--set", "http.token_file=missing"], "cannot be read"),
+    ],
+)
+def test_a_bad_configuration_is_one_sentence(
+    folder: Path, arguments: list[str], sentence: str
+) -> None:
+    result = run_cli("serve", "--data", folder, *arguments)
+    assert result.returncode == 2
+    assert sentence in " ".join(result.stderr.split())
+    assert "Traceback" not in result.stderr
+    assert not folder.exists()
+
+
+def test_an_unknown_variable_is_refused(folder: Path) -> None:
+    result = run_cli("serve", "--data", folder, SYNCLINE_HTTP_PROT="1")
+    assert result.returncode == 2
+    assert "did you mean SYNCLINE_HTTP_PORT?" in " ".join(result.stderr.split())
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    for folder in (tmp_path / "file", tmp_path / "file" / "data", tmp_path / "no" / "such"):
+        result = run_cli("serve", "--data", folder, "--port", "0")
+        assert result.returncode == 2, result.stderr
+        assert "Traceback" not in result.stderr
+        assert str(folder) in result.stderr
+
+
+# Whoever runs the tests as root becomes nobody once everything is imported: what root installed may
+# be out of nobody's reach.
+SERVE_AS_NOBODY = """
+import contextlib, os
+from syncline.cli import main
+with contextlib.suppress(ImportError):
+    import uvloop
+if os.getuid() == 0:
+    os.setuid(65_534)
+main()
+"""
+
+
+def test_a_folder_of_another_user_is_refused() -> None:
+    # Not in the folder of the test, whose parents are closed to nobody.
+    with tempfile.TemporaryDirectory() as parent:
+        Path(parent).chmod(0o555)
+        result = subprocess.run(
+            [sys.executable, "-c", SERVE_AS_NOBODY, "serve", "-d", f"{parent}/data", "-p", "0"],
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+    assert result.returncode == 2, result.stderr
+    assert "give this user the right to read and write it" in " ".join(result.stderr.split())
+    assert "Traceback" not in result.stderr
+
+
+def test_a_foreign_folder_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "photo.jpg").write_text("mine")
+    result = run_cli("serve", "--data", tmp_path, "--port", "0")
+    assert result.returncode == 2
+    assert "choose an empty folder" in " ".join(result.stderr.split())
+    assert [each.name for each in tmp_path.iterdir()] == ["photo.jpg"]
+
+
+def test_a_folder_of_a_later_version_is_refused(folder: Path) -> None:
+    with running(folder) as router:
+        router.stop()
+    line = (folder / "FORMAT").read_text().split()
+    line[2] = str(int(line[2]) + 1)
+    (folder / "FORMAT").write_text(" ".join(line) + "\n")
+    result = run_cli("serve", "--data", folder, "--port", "0")
+    assert result.returncode == 2
+    assert "start it with the version that wrote it" in " ".join(result.stderr.split())
+
+
+def test_bad_requests_are_answered_and_change_nothing(router: RouterProcess) -> None:
+    queue = router.create()
+    client = router.client
+    for name in ("short", queue + "A", queue[:-1]):
+        answer = client.post(f"/api/queues/{name}/messages", content=b"x")
+        assert (answer.status_code, answer.json()["error"]) == (400, "MALFORMED")
+    large = bytes(4 * 1024 * 1024 + 1)
+    answer = client.post(f"/api/queues/{queue}/messages", content=large)
+    assert (answer.status_code, answer.json()["error"]) == (413, "LIMIT")
+    assert router.append(queue, large[:-1]) == 1
+    assert router.seqs(queue) == [1]
+
+
+def test_a_token_opens_what_it_should(folder: Path, tmp_path: Path) -> None:
+    token = "correct-horse-battery"
+    secret = tmp_path / "token"
+    secret.write_text(token + "\n")
+    with running(folder, "--set", f"http.token_file={secret}") as router:
+        assert router.client.get("/api/queues").status_code == 401
+        assert router.client.get("/readyz").status_code == 200
+        headers = {"authorization": f"Bearer {token}"}
+        assert router.client.get("/api/queues", headers=headers).status_code == 200
+        router.stop()
+        assert token not in router.errors.read_text()
+
+
+def test_logs_are_json_lines_without_ids(router: RouterProcess) -> None:
+    queue = router.create()
+    router.append(queue, b"a secret body")
+    router.stop()
+    text = router.errors.read_text()
+    events = [json.loads(line)["event"] for line in text.splitlines()]
+    assert events == ["serving", "stopped"]
+    assert queue not in text
+
+
+def exchange(router: RouterProcess, *pieces: bytes) -> bytes:
+    """Send raw bytes and read until the router closes."""
+    port = int(router.url.rsplit(":", 1)[1])
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+        received = b""
+        try:
+            for piece in pieces:
+                connection.sendall(piece)
+            while data := connection.recv(65_536):
+                received += data
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        return received
+
+
+def test_endless_heads_are_cut_off(router: RouterProcess) -> None:
+    head = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n"
+    answer = exchange(router, head, b"x-long: " + b"a" * 200_000)
+    assert answer.startswith(b"HTTP/1.1 431"), answer[:100]
+    many = b"".join(b"x-%d: y\r\n" % index for index in range(20_000))
+    assert exchange(router, head, many).startswith(b"HTTP/1.1 431")
+    assert exchange(router, b"GET /" + b"a" * 200_000).startswith(b"HTTP/1.1 431")
+    assert router.client.get("/readyz").status_code == 200
+
+
+def test_slow_heads_and_bodies_are_cut_off(folder: Path) -> None:
+    with running(folder, "--set", "http.request_seconds_max=1") as router:
+        queue = router.create()
+        assert exchange(router, b"GET /healthz HTT").startswith(b"HTTP/1.1 408")
+        assert exchange(router).startswith(b"HTTP/1.1 408")
+        head = b"POST /api/queues/%s/messages HTTP/1.1\r\n" % queue.encode()
+        head += b"host: localhost\r\ncontent-length: 10\r\n\r\n12345"
+        answer = exchange(router, head)
+        assert answer.startswith(b"HTTP/1.1 408"), answer
+        assert router.seqs(queue) == []
+
+
+def test_too_many_connections_are_turned_away(folder: Path) -> None:
+    with running(folder, "--set", "http.connection_count_max=3") as router:
+        port = int(router.url.rsplit(":", 1)[1])
+        held = [socket.create_connection(("127.0.0.1", port), timeout=30) for _ in range(3)]
+        assert held[0].send(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        assert held[0].recv(4_096).startswith(b"HTTP/1.1 200")
+        assert exchange(router).startswith(b"HTTP/1.1 503")
+        for connection in held:
+            connection.close()
+        assert router.client.get("/healthz").status_code == 200
+
+
+def test_what_is_no_http_is_refused(router: RouterProcess) -> None:
+    assert exchange(router, b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n").startswith(b"HTTP/1.1 400")
+
+
+def test_upkeep_goes_on_while_it_serves(folder: Path) -> None:
+    """Enough to fill several small segments: they are sealed, and all is there afterwards."""
+    with running(folder, "--set", "store.segment_bytes=65536") as router:
+        queue = router.create()
+        message = bytes(1_000)
+        batch = (len(message).to_bytes(4, "big") + message) * 20
+        for _ in range(30):
+            answer = router.client.post(f"/api/queues/{queue}/messages:batch", content=batch)
+            assert answer.status_code == 201, answer.text
+        text = router.client.get("/metrics").text
+        assert "syncline_upkeep_jobs_total{" in text
+        assert router.seqs(queue) == list(range(1, 601))
+        router.stop()
+    assert run_cli("verify", folder).returncode == 0

@@ -1,0 +1,171 @@
+"""Queues over a store: durable before answered, and no reader misses what arrives."""
+
+import asyncio
+
+import pytest
+
+from syncline.core.queue import read_request
+from syncline.errors import (
+    QueueExistsError,
+    QuotaExceededError,
+    StoreFullError,
+    UnexpectedMessageError,
+    UnknownQueueError,
+)
+from syncline.storage.base import EntryKind, StreamKind
+from syncline.values.ids import StreamId
+from tests.unit.server.conftest import Rig
+
+FROM_START = read_request(0, 100, 10_000)
+
+
+async def test_a_message_is_visible_once_it_has_a_sequence(rig: Rig) -> None:
+    queue = await rig.queues.create(None, None)
+    assert await rig.queues.append(queue, b"one") == 1
+    (entry,) = await rig.queues.read(queue, FROM_START)
+    assert (entry.seq, entry.payload, entry.time_ms) == (1, b"one", rig.now_ms)
+
+
+async def test_a_queue_may_be_named_and_only_once(rig: Rig) -> None:
+    name = StreamId(b"n" * 24)
+    assert await rig.queues.create(name, 5) == name
+    assert rig.queues.state(name).quota == 5
+    with pytest.raises(QueueExistsError):
+        await rig.queues.create(name, 5)
+
+
+async def test_waiting_readers_are_woken_by_what_arrives(rig: Rig) -> None:
+    queue = await rig.queues.create(None, None)
+    reader = asyncio.create_task(rig.queues.read(queue, FROM_START, wait_seconds=15))
+    await asyncio.sleep(0)
+    assert not reader.done()
+    await rig.queues.append(queue, b"one")
+    assert [entry.payload for entry in await reader] == [b"one"]
+
+
+async def test_a_reader_that_comes_while_a_message_is_staged_does_not_miss_it(rig: Rig) -> None:
+    queue = await rig.queues.create(None, None)
+    writer = asyncio.create_task(rig.queues.append(queue, b"one"))
+    await asyncio.sleep(0)
+    # Staged, not durable: looking finds nothing, and the message must wake whoever looks now.
+    assert await rig.queues.read(queue, FROM_START) == []
+    found = await rig.queues.read(queue, FROM_START, wait_seconds=15)
+    assert [entry.payload for entry in found] == [b"one"]
+    await writer
+
+
+async def test_readers_are_woken_though_the_writer_has_gone(rig: Rig) -> None:
+    queue = await rig.queues.create(None, None)
+    reader = asyncio.create_task(rig.queues.read(queue, FROM_START, wait_seconds=15))
+    writer = asyncio.create_task(rig.queues.append(queue, b"one"))
+    await asyncio.sleep(0)
+    writer.cancel()
+    assert [entry.payload for entry in await reader] == [b"one"]
+    with pytest.raises(asyncio.CancelledError):
+        await writer
+
+
+async def test_a_reader_of_a_later_position_is_not_content_with_less(rig: Rig) -> None:
+    queue = await rig.queues.create(None, None)
+    later = read_request(2, 100, 10_000)
+    reader = asyncio.create_task(rig.queues.read(queue, later, wait_seconds=15))
+    await rig.queues.append(queue, b"one")
+    assert not reader.done()
+    await rig.queues.append(queue, b"two")
+    assert [entry.payload for entry in await reader] == [b"two"]
+
+
+async def test_waiting_ends_with_the_queue(rig: Rig) -> None:
+    queue = await rig.queues.create(None, None)
+    reader = asyncio.create_task(rig.queues.read(queue, FROM_START, wait_seconds=15))
+    await asyncio.sleep(0)
+    await rig.queues.delete(queue)
+    with pytest.raises(UnknownQueueError):
+        await reader
+
+
+async def test_waiting_ends_when_the_router_drains(rig: Rig) -> None:
+    queue = await rig.queues.create(None, None)
+    reader = asyncio.create_task(rig.queues.read(queue, FROM_START, wait_seconds=600))
+    await asyncio.sleep(0)
+    rig.queues.drain()
+    assert await reader == []
+    assert await rig.queues.read(queue, FROM_START, wait_seconds=600) == []
+
+
+async def test_waiting_ends_in_time(rig: Rig) -> None:
+    queue = await rig.queues.create(None, None)
+    assert await rig.queues.read(queue, FROM_START, wait_seconds=0.01) == []
+
+
+async def test_acknowledging_is_durable_and_may_be_repeated(rig: Rig) -> None:
+    queue = await rig.queues.create(None, None)
+    for payload in (b"1", b"2", b"3"):
+        await rig.queues.append(queue, payload)
+    assert await rig.queues.acknowledge(queue, 2) == 3
+    assert await rig.queues.acknowledge(queue, 1) == 3
+    assert await rig.queues.acknowledge(queue, 2) == 3
+    assert rig.store.take_batch(acknowledgements=True) is None, "it was not written"
+    with pytest.raises(UnexpectedMessageError):
+        await rig.queues.acknowledge(queue, 4)
+
+
+async def test_what_is_staged_cannot_be_acknowledged_before_it_could_be_read(rig: Rig) -> None:
+    queue = await rig.queues.create(None, None)
+    writer = asyncio.create_task(rig.queues.append(queue, b"one"))
+    await asyncio.sleep(0)
+    assert rig.queues.state(queue).next == 2
+    assert await rig.queues.read(queue, FROM_START) == []
+    # It waits for the message to be durable; then it is as good as delivered.
+    assert await rig.queues.acknowledge(queue, 1) == 2
+    assert writer.done()
+
+
+async def test_a_full_queue_refuses_and_its_reader_learns(rig: Rig) -> None:
+    queue = await rig.queues.create(None, 1)
+    await rig.queues.append(queue, b"one")
+    reader = asyncio.create_task(
+        rig.queues.read(queue, read_request(2, 10, 10_000), wait_seconds=15)
+    )
+    await asyncio.sleep(0)
+    with pytest.raises(QuotaExceededError):
+        await rig.queues.append(queue, b"two")
+    assert [entry.kind for entry in await reader] == [EntryKind.QUOTA_MARKER]
+
+
+async def test_a_batch_is_taken_up_to_the_first_refusal(rig: Rig) -> None:
+    queue = await rig.queues.create(None, 3)
+    first_seq, count, refusal = await rig.queues.append_many(queue, [b"1", b"2", b"3", b"4"])
+    assert (first_seq, count) == (1, 3)
+    assert isinstance(refusal, QuotaExceededError)
+    found = await rig.queues.read(queue, FROM_START)
+    assert [entry.payload for entry in found if entry.kind is EntryKind.MESSAGE] == [
+        b"1",
+        b"2",
+        b"3",
+    ]
+
+
+async def test_without_space_nothing_new_is_taken_and_reading_goes_on(rig: Rig) -> None:
+    queue = await rig.queues.create(None, None)
+    await rig.queues.append(queue, b"one")
+    rig.queues.shortage = StoreFullError("data")
+    for refused in (
+        rig.queues.append(queue, b"two"),
+        rig.queues.append_many(queue, [b"two"]),
+        rig.queues.create(None, None),
+    ):
+        with pytest.raises(StoreFullError):
+            await refused
+    assert len(await rig.queues.read(queue, FROM_START)) == 1
+    assert await rig.queues.acknowledge(queue, 1) == 2
+    rig.queues.shortage = None
+    assert await rig.queues.append(queue, b"two") == 2
+
+
+async def test_pages_are_in_order_and_hold_queues_only(rig: Rig) -> None:
+    created = [await rig.queues.create(None, None) for _ in range(5)]
+    rig.store.create(StreamId(b"d" * 24), StreamKind.DOCUMENT, 0, 1)
+    first = rig.queues.page(None, 3)
+    assert first == created[:3]
+    assert rig.queues.page(first[-1], 3) == created[3:]
