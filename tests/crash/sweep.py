@@ -21,8 +21,25 @@ from syncline.values.records import AppendEntry, CreateStream
 from tests.crash.subjects import open_subject
 
 # Of so many crashes one is looked at further: recovered again, crashed in recovery, worked with.
-THOROUGH_EVERY = 4
+THOROUGH_EVERY = 8
 KILL_SHARE = 0.2
+# Making a folder is the same each time, so its calls are crashed in one of so many scenarios.
+OPENING_EVERY = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    step_count: int
+    shape: WorkloadShape
+
+
+SCENARIOS = (
+    Scenario(30, WorkloadShape()),
+    # Fills segments, so that they are sealed and merged.
+    Scenario(40, WorkloadShape(large_share=0.5, large_bytes_max=30_000)),
+    # Fills the table, so that it grows, with streams that are deleted and created again.
+    Scenario(50, WorkloadShape(stream_count=60, small_bytes_max=50, large_share=0.0)),
+)
 
 
 class _BrokenStoreError(Exception):
@@ -43,7 +60,7 @@ class Finding:
         return (
             f"store {self.kind}, seed {self.seed}, crash {self.crash}:\n  {lines}\n"
             f"again: SYNCLINE_CRASH_SEED={self.kind}:{self.seed}:{self.crash} "
-            "python -m pytest tests/crash/test_simulated_crash.py -k rerun"
+            "python -m pytest tests/crash/test_simulated_crash.py -k every_call"
         )
 
 
@@ -59,11 +76,16 @@ class Sweep:
     crash_count: int = 0
     findings: list[Finding] = field(default_factory=list[Finding])
 
-    def run(self, step_count: int, shape: WorkloadShape | None = None) -> "Sweep":
-        self.files.before_call = self._before_call
+    def run(self, scenario: Scenario | None = None) -> "Sweep":
+        """Run the scenario of this seed, or another one."""
+        scenario = scenario or SCENARIOS[self.seed % len(SCENARIOS)]
         random = Random(f"{self.kind}:{self.seed}")
+        if self.seed % OPENING_EVERY == 0:
+            self.files.before_call = self._before_call
         with suppress(_BrokenStoreError):
-            Workload(self._open, self.oracle, random, shape).run(step_count)
+            workload = Workload(self._open, self.oracle, random, scenario.shape)
+            self.files.before_call = self._before_call
+            workload.run(scenario.step_count)
             self._crash()
         self.files.before_call = None
         return self

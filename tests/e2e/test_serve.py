@@ -5,7 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -93,10 +92,10 @@ def until_requests_wait(router: RouterProcess) -> None:
 
 @pytest.mark.parametrize("store", STORES)
 def test_kill_9_loses_nothing_that_was_acknowledged(folder: Path, store: str) -> None:
-    """Writers go on until the process dies under them, three times."""
+    """Writers go on until the process dies under them, twice."""
     answered: dict[str, int] = {}
     settings = ("--store", store, "--set", "store.segment_bytes=65536")
-    for _ in range(3):
+    for _ in range(2):
         with running(folder, *settings) as router:
             for queue, last in answered.items():
                 assert router.seqs(queue)[:last] == list(range(1, last + 1))
@@ -116,7 +115,7 @@ def test_kill_9_loses_nothing_that_was_acknowledged(folder: Path, store: str) ->
         for queue, last in answered.items():
             assert router.seqs(queue)[:last] == list(range(1, last + 1)), "acknowledged and gone"
         assert router.client.get("/readyz").json()["damaged_places"] == 0
-    assert len(answered) == 12
+    assert len(answered) == 8
     assert run_cli("verify", folder).returncode == 0
 
 
@@ -129,7 +128,7 @@ def write_until_cut(
                 body = bytes(index % 900)
                 answer = client.post(f"/api/queues/{queue}/messages", content=body)
                 answered[queue] = answer.json()["seq"]
-                if answered[queue] >= 60:
+                if answered[queue] >= 40:
                     enough.set()
         except httpx.TransportError:
             return
@@ -191,34 +190,32 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
         assert str(folder) in result.stderr
 
 
-# Whoever runs the tests as root becomes nobody once everything is imported: what root installed may
-# be out of nobody's reach.
-SERVE_AS_NOBODY = """
-import contextlib, os
+# Root may write anywhere; without its capabilities it is a user like any other.
+SERVE_WITHOUT_POWERS = """
+import ctypes, os
 from syncline.cli import main
-with contextlib.suppress(ImportError):
-    import uvloop
 if os.getuid() == 0:
-    os.setuid(65_534)
+    header, nothing = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
+    assert ctypes.CDLL(None).capset(header, nothing) == 0
 main()
 """
 
 
-def test_a_folder_of_another_user_is_refused() -> None:
-    # Not in the folder of the test, whose parents are closed to nobody.
-    with tempfile.TemporaryDirectory() as parent:
-        Path(parent).chmod(0o555)
-        result = subprocess.run(
-            [sys.executable, "-c", SERVE_AS_NOBODY, "serve", "-d", f"{parent}/data", "-p", "0"],
-            env=environment(),
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=False,
-        )
+def test_a_folder_without_rights_is_refused(tmp_path: Path) -> None:
+    parent = tmp_path / "closed"
+    parent.mkdir(mode=0o555)
+    result = subprocess.run(
+        [sys.executable, "-c", SERVE_WITHOUT_POWERS, "serve", "-d", parent / "data", "-p", "0"],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
     assert result.returncode == 2, result.stderr
     assert "give this user the right to read and write it" in " ".join(result.stderr.split())
     assert "Traceback" not in result.stderr
+    assert list(parent.iterdir()) == []
 
 
 def test_a_foreign_folder_is_left_alone(tmp_path: Path) -> None:

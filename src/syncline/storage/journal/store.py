@@ -141,9 +141,9 @@ class JournalStore:
     def _start_census(self, mark: CleanMark | None, root: str) -> Census:
         if mark is not None:
             use = DiskUse(mark.byte_count, mark.file_count)
-            return Census(mark.stream_count, use, mark.swept_ms)
+            return Census(self._tree.layout, mark.stream_count, use, mark.swept_ms)
         # Whatever is there may not be on the device yet, and has to be counted.
-        census = Census(0, DiskUse(), self._now_ms)
+        census = Census(self._tree.layout, 0, DiskUse(), self._now_ms)
         names = self._files.list(root)
         census.start_counting(names)
         self._tree.is_suspect = bool(names)
@@ -182,7 +182,7 @@ class JournalStore:
         queue.staged.add(ENTRY_COST_BYTES)
         self._queues.put(queue)
         self._note_change(queue, 0)
-        self._note_presence(stream, is_there=True)
+        self._census.note(stream, is_there=True)
 
     def delete(self, stream: StreamId) -> None:
         queue = self._find(stream)
@@ -191,7 +191,7 @@ class JournalStore:
         on_disk = queue.staged.replaced if queue.staged.creates else queue
         if on_disk is not None:
             self._deleted[stream] = on_disk
-        self._note_presence(stream, is_there=False)
+        self._census.note(stream, is_there=False)
 
     def append(self, stream: StreamId, payload: bytes, now_ms: int) -> int:
         queue = self._find(stream)
@@ -368,12 +368,12 @@ class JournalStore:
         for queue in dict.fromkeys([*(change.queue for change in batch.changes), *staged]):
             self._queues.drop(queue.stream)
             if queue.staged.creates or queue.stream in batch.created:
-                self._note_presence(queue.stream, is_there=False)
+                self._census.note(queue.stream, is_there=False)
             else:
                 read_to[queue.stream] = queue.first
         back = [*self._deleted, *batch.deleted, *batch.replaced]
         for stream in [*back, *(queue.stream for queue in staged if queue.staged.replaced)]:
-            self._note_presence(stream, is_there=True)
+            self._census.note(stream, is_there=True)
         self._taken = None
         self._deleted = {}
         self._staged_bytes = 0
@@ -505,9 +505,6 @@ class JournalStore:
             self._queues.changed[queue.stream] = queue
             self._staged_bytes += queue.staged.byte_count - staged_bytes_before
 
-    def _note_presence(self, stream: StreamId, *, is_there: bool) -> None:
-        self._census.note(stream, self._branch(stream), is_there=is_there)
-
     def _staged_presence(self) -> dict[StreamId, bool]:
         """Which queues will be there, of those that the disk may know otherwise."""
         presence = dict.fromkeys(self._deleted, False)
@@ -518,9 +515,6 @@ class JournalStore:
             if queue.staged.creates:
                 presence[stream] = True
         return presence | dict.fromkeys(self._deleted, False)
-
-    def _branch(self, stream: StreamId) -> str:
-        return self._tree.layout.path(stream).partition("/")[0]
 
     def _new_file_id(self) -> str:
         return encode_file_id(self._random_bytes(FILE_ID_BYTES))

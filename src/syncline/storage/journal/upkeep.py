@@ -124,7 +124,8 @@ class Census:
     because nobody can say whether the sweep has seen it.
     """
 
-    def __init__(self, stream_count: int, use: DiskUse, swept_ms: int) -> None:
+    def __init__(self, layout: Layout, stream_count: int, use: DiskUse, swept_ms: int) -> None:
+        self._layout = layout
         self.stream_count = stream_count
         self.use = use
         self.swept_ms = swept_ms
@@ -141,8 +142,9 @@ class Census:
         self._waiting = sorted(names)
         self._uncounted = set(self._waiting)
 
-    def note(self, stream: StreamId, branch: str, *, is_there: bool) -> None:
+    def note(self, stream: StreamId, *, is_there: bool) -> None:
         """A queue was staged to come or to go."""
+        branch = self._branch(stream)
         if self._job is not None and self._job.counts and branch in self._job.names:
             self._presence[stream] = is_there
         elif branch not in self._uncounted:
@@ -158,15 +160,22 @@ class Census:
         self._waiting = sorted(names)
 
     def take_job(self, now_ms: int, presence: dict[StreamId, bool]) -> SweepJob | None:
-        """The next branches; `presence` is what is staged in them and not yet on the disk."""
+        """The next branches; `presence` is what is staged and not yet on the disk."""
         if self._job is not None:
             raise ValueError("one job at a time")
         if not self._waiting:
             return None
         names, self._waiting = self._waiting[:_NAMES_PER_JOB], self._waiting[_NAMES_PER_JOB:]
         self._job = SweepJob(tuple(names), now_ms, counts=bool(self._uncounted))
-        self._presence = presence if self._job.counts else {}
+        self._presence = {
+            stream: is_there
+            for stream, is_there in presence.items()
+            if self._job.counts and self._branch(stream) in names
+        }
         return self._job
+
+    def _branch(self, stream: StreamId) -> str:
+        return self._layout.path(stream).partition("/")[0]
 
     def finish_job(self, job: SweepJob, result: SweepResult) -> None:
         assert job is self._job, "one job at a time"

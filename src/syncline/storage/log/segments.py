@@ -6,11 +6,29 @@ meets the preparation of a segment, never the middle of a batch.
 """
 
 from bisect import bisect_right
+from typing import Final
 
+from syncline.storage.base import Entry, EntryKind
 from syncline.storage.files import File, Files
-from syncline.storage.log.format import RECORD_HEADER_BYTES, Record, parse_record
+from syncline.storage.log.format import (
+    KIND_MASK,
+    QUOTA_BITS,
+    RECORD_HEADER,
+    RECORD_HEADER_BYTES,
+    UNREAD_BITS,
+    Record,
+    RecordKind,
+    checksum_seed,
+    crc32c_extend,
+    parse_record,
+)
 from syncline.storage.log.preparing import write_zeros
 from syncline.storage.log.streams import LENGTH_BITS, LENGTH_MASK
+
+_ENTRY_KINDS: Final = {
+    int(RecordKind.MESSAGE): EntryKind.MESSAGE,
+    int(RecordKind.QUOTA_MARKER): EntryKind.QUOTA_MARKER,
+}
 
 
 class Segments:
@@ -75,6 +93,31 @@ class Segments:
             self._open[number] = file
         return file
 
+    def read_entry(self, place: int, stream: bytes, seq: int) -> Entry | None:
+        """The entry at a place, or None if its record fails its checksum or is another one.
+
+        The same as `read`, spelled out: it runs once for each delivery (bench: log).
+        """
+        position = place >> LENGTH_BITS
+        length = place & LENGTH_MASK
+        number, offset = divmod(position, self.segment_bytes)
+        data = self._open[number].read(offset, RECORD_HEADER_BYTES + length)
+        if len(data) != RECORD_HEADER_BYTES + length:
+            return None
+        crc, kind_length, found, last_unread, time_quota = RECORD_HEADER.unpack_from(data)
+        epoch = self._epoch_at(position)
+        if (
+            crc32c_extend(checksum_seed(position, epoch), data[4:]) != crc
+            or kind_length & LENGTH_MASK != length
+            or found != stream
+            or last_unread >> UNREAD_BITS != seq
+        ):
+            return None
+        kind = _ENTRY_KINDS.get(kind_length >> 24 & KIND_MASK)
+        if kind is None:
+            return None
+        return Entry(seq, time_quota >> QUOTA_BITS, data[RECORD_HEADER_BYTES:], kind)
+
     def read(self, place: int) -> Record | None:
         """The record at a place, or None if it fails its checksum."""
         position = place >> LENGTH_BITS
@@ -84,6 +127,8 @@ class Segments:
         return parse_record(data, 0, len(data), position, self._epoch_at(position))
 
     def _epoch_at(self, position: int) -> int:
+        if position >= self._epoch_starts[-1]:
+            return self._epochs[-1]
         return self._epochs[bisect_right(self._epoch_starts, position) - 1]
 
     def retire_below(self, position: int) -> None:

@@ -452,11 +452,10 @@ class LogStore:
     def _entry_at(self, opened: OpenStream, seq: int, place: int) -> Entry | None:
         if place == LOST:
             return None
-        record = self._segments.read(place)
-        if record is None or record.stream != opened.stream or record.last_seq != seq:
+        entry = self._segments.read_entry(place, opened.stream, seq)
+        if entry is None:
             self._report_place(place, "an entry fails its checksum", StreamId(opened.stream), seq)
-            return None
-        return Entry(seq, record.time_ms, record.payload, EntryKind(record.kind))
+        return entry
 
     def _snapshot_seq(self, opened: OpenStream) -> int:
         """What the newest snapshot covers, staged or not; 0 if there is none."""
