@@ -147,6 +147,30 @@ def _deliveries(numbered: list[list[tuple[bytes, bytes]]], body: bytes) -> list[
     return trips
 
 
+def make_queues(port: int, queue_count: int) -> None:
+    """Each queue gets one message, which is acknowledged at once: from then on it exists, empty.
+
+    A server that asks to be asked again later is.
+    """
+    with socket.create_connection(("127.0.0.1", port), 30) as link:
+        wanted = list(range(queue_count))
+        for _ in range(_MAKE_TRIES_MAX):
+            again: list[int] = []
+            for start in range(0, len(wanted), _TOGETHER):
+                group = wanted[start : start + _TOGETHER]
+                asked = [request(b"XADD", key(index), b"1-0", b"f", b"-") for index in group]
+                lines = _ask(link, asked, lines_each=(1, 2))
+                refused = [line.startswith(b"-") for line in lines]
+                again += [index for index, is_refused in zip(group, refused, strict=True) if is_refused]
+                made = [index for index, is_refused in zip(group, refused, strict=True) if not is_refused]
+                _ask(link, [request(b"XDEL", key(index), b"1-0") for index in made])
+            if not again:
+                return
+            wanted = again
+            time.sleep(_RETRY_SECONDS)
+    raise BenchError(f"{len(again)} of {queue_count} queues could not be made")
+
+
 def count_stored(port: int, queue_count: int) -> int:
     """What the server says it holds, queue by queue."""
     total = 0

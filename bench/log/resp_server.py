@@ -8,7 +8,7 @@ It speaks the five commands that the rounds use, with the replies that Redis giv
     XLEN key, PING
 
 Each reply comes after the sync that covers what it speaks of, and what one connection is told in
-one turn of the loop is one write. A key has 24 bytes: it is the queue id.
+one turn of the loop is one write.
 
     python -m bench.log.resp_server --folder DATA --port N [--store log]
 """
@@ -20,6 +20,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import cast
 
@@ -39,6 +40,7 @@ from syncline.values import limits
 from syncline.values.ids import STREAM_ID_BYTES, StreamId
 
 _JOB_PAUSE_SECONDS = 0.02
+_NAMES_MAX = 1_000_000
 
 
 @dataclass(slots=True)
@@ -47,12 +49,32 @@ class Waiting:
     is_durable: bool = False
 
 
+class Names:
+    """Queue ids of keys. Real ids are random; redis-benchmark can only count, so keys are hashed.
+
+    They are kept, so that the hash costs each queue once; a peer that sends its ids needs neither.
+    """
+
+    def __init__(self) -> None:
+        self._ids: dict[bytes, StreamId] = {}
+
+    def stream(self, key: bytes) -> StreamId:
+        found = self._ids.get(key)
+        if found is None:
+            if len(self._ids) >= _NAMES_MAX:
+                self._ids.clear()
+            found = StreamId(blake2b(key, digest_size=STREAM_ID_BYTES).digest())
+            self._ids[key] = found
+        return found
+
+
 class Face(asyncio.Protocol):
     """One connection. Replies leave in the order of the commands."""
 
-    def __init__(self, store: Store, committer: Committer) -> None:
+    def __init__(self, store: Store, committer: Committer, names: Names) -> None:
         self._store = store
         self._committer = committer
+        self._stream = names.stream
         self._reader = hiredis.Reader()
         self._replies: list[bytes] = []
         # Replies that wait for the disk, one for each time that the committer was asked. It keeps
@@ -93,7 +115,7 @@ class Face(asyncio.Protocol):
                     handle(words)
                 except (SynclineError, ValueError, IndexError) as error:
                     self._replies.append(b"-ERR %s\r\n" % str(error).encode())
-        except (hiredis.ProtocolError, TypeError):
+        except hiredis.ProtocolError:
             self._transport.abort()
             return
         self._reply()
@@ -127,7 +149,7 @@ class Face(asyncio.Protocol):
 
     def _append(self, words: list[bytes]) -> None:
         _, key, wanted_id, _, body = words
-        stream = _stream(key)
+        stream = self._stream(key)
         if wanted_id != b"*":
             self._check_next(stream, wanted_id)
         try:
@@ -150,7 +172,7 @@ class Face(asyncio.Protocol):
     def _read(self, words: list[bytes]) -> None:
         _, key, _, _, _, count = words
         try:
-            entries = self._store.read(_stream(key), 0, int(count), limits.read_bytes_max)
+            entries = self._store.read(self._stream(key), 0, int(count), limits.read_bytes_max)
         except UnknownQueueError:
             entries = []
         self._replies.append(b"*%d\r\n" % len(entries))
@@ -163,23 +185,16 @@ class Face(asyncio.Protocol):
 
     def _acknowledge(self, words: list[bytes]) -> None:
         _, key, entry_id = words
-        self._store.truncate_before(_stream(key), int(entry_id.partition(b"-")[0]) + 1)
+        self._store.truncate_before(self._stream(key), int(entry_id.partition(b"-")[0]) + 1)
         self._has_acknowledged = True
         self._replies.append(b":1\r\n")
 
     def _length(self, words: list[bytes]) -> None:
         try:
-            unread_count = self._store.state(_stream(words[1])).unread_count
+            unread_count = self._store.state(self._stream(words[1])).unread_count
         except UnknownQueueError:
             unread_count = 0
         self._replies.append(b":%d\r\n" % unread_count)
-
-
-def _stream(key: bytes) -> StreamId:
-    # Not wrapped: the store wants the bytes, and this runs for each message (bench.log, P16).
-    if len(key) != STREAM_ID_BYTES:
-        raise MalformedMessageError(f"a key has {STREAM_ID_BYTES} bytes here")
-    return cast(StreamId, key)
 
 
 async def keep_house(store: Store) -> None:
@@ -196,9 +211,10 @@ async def serve(folder: str, port: int, kind: str) -> None:
     store = open_ours(Path(folder), kind=kind)
     committer = Committer.on_thread(store)
     loop = asyncio.get_running_loop()
+    names = Names()
     stopping = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stopping.set)
-    server = await loop.create_server(lambda: Face(store, committer), "127.0.0.1", port)
+    server = await loop.create_server(lambda: Face(store, committer, names), "127.0.0.1", port)
     async with asyncio.TaskGroup() as tasks:
         house = tasks.create_task(keep_house(store))
         await stopping.wait()

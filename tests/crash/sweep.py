@@ -7,7 +7,7 @@ with n calls costs n recoveries, not n runs.
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from traceback import format_exc
 
@@ -33,12 +33,17 @@ class Scenario:
     shape: WorkloadShape
 
 
+_PLAIN = Scenario(25, WorkloadShape())
+# Fills segments, so that they are sealed and merged.
+_LARGE = Scenario(40, WorkloadShape(large_share=0.5, large_bytes_max=30_000))
+# Fills the table, so that it grows, with streams that are deleted and created again.
+_MANY_SHAPE = WorkloadShape(stream_count=40, small_bytes_max=50, large_share=0.0)
+_MANY = Scenario(35, _MANY_SHAPE)
+_LONG = Scenario(120, WorkloadShape(large_share=0.7, large_bytes_max=30_000))
+_GROWING = Scenario(120, replace(_MANY_SHAPE, stream_count=150))
 SCENARIOS = (
-    Scenario(30, WorkloadShape()),
-    # Fills segments, so that they are sealed and merged.
-    Scenario(40, WorkloadShape(large_share=0.5, large_bytes_max=30_000)),
-    # Fills the table, so that it grows, with streams that are deleted and created again.
-    Scenario(50, WorkloadShape(stream_count=60, small_bytes_max=50, large_share=0.0)),
+    *(_PLAIN, _LARGE, _MANY, _PLAIN, _LARGE, _MANY, _PLAIN, _LARGE, _PLAIN, _LONG),
+    *(_PLAIN, _LARGE, _MANY, _PLAIN, _LARGE, _MANY, _PLAIN, _LARGE, _PLAIN, _GROWING),
 )
 
 

@@ -33,6 +33,23 @@ def test_a_staged_snapshot_is_not_seen_before_it_is_durable(under_test: StoreUnd
     assert under_test.store.snapshot(document) == Snapshot(2, 2, b"new")
 
 
+def test_a_snapshot_staged_while_a_batch_is_written_waits_for_the_next(
+    under_test: StoreUnderTest,
+) -> None:
+    document = under_test.create_document()
+    under_test.append(document, b"a", b"b")
+    under_test.store.put_snapshot(document, 1, b"old", 1)
+    batch = under_test.store.take_batch()
+    assert batch is not None
+    under_test.store.put_snapshot(document, 2, b"new", 2)
+    under_test.store.write_batch(batch)
+    under_test.store.finish_batch(batch)
+
+    assert under_test.store.snapshot(document) == Snapshot(1, 1, b"old")
+    under_test.commit()
+    assert under_test.store.snapshot(document) == Snapshot(2, 2, b"new")
+
+
 def test_the_last_of_several_snapshots_in_a_batch_counts(under_test: StoreUnderTest) -> None:
     document = under_test.create_document()
     under_test.append(document, b"a", b"b")

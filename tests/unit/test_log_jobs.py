@@ -495,8 +495,8 @@ def test_of_equal_keys_the_later_stream_counts(files: SimulatedFiles) -> None:
     put(files, TABLE, table_image([slot(A)]))
     paths = put_runs(
         files,
-        [entry_row(A, 1, b"later", position=900)],
-        [entry_row(A, 1, b"earlier", position=70)],
+        [entry_row(A, 1, b"later", position=256)],
+        [entry_row(A, 1, b"earlier", position=255)],
     )
     for order in (paths, paths[::-1]):
         result = jobs.merge(files, MergeJob("/", order, (TABLE,), RUN))

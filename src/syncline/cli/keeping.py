@@ -20,7 +20,13 @@ from syncline.cli.folders import (
 from syncline.cli.looking import EXIT_DAMAGED, read_whole
 from syncline.cli.output import JsonFlag, Output, bytes_text
 from syncline.cli.router_client import RouterClient, UrlOption
-from syncline.errors import ForeignFolderError, RefusedError, StoreLockedError
+from syncline.errors import (
+    CorruptionError,
+    ForeignFolderError,
+    RefusedError,
+    StorageError,
+    StoreLockedError,
+)
 from syncline.server.health import damage_facts
 from syncline.storage.base import run_jobs
 from syncline.storage.copies import (
@@ -34,7 +40,7 @@ from syncline.storage.copies import (
 )
 from syncline.storage.files import DiskFiles
 from syncline.storage.folder import LOCK_NAME
-from syncline.storage.inspection import Findings
+from syncline.storage.inspection import Findings, Mends
 
 TargetArgument = Annotated[Path, typer.Argument(help="A folder that is empty or not there yet.")]
 
@@ -149,7 +155,7 @@ def repair(
     """Keep what is readable of a damaged folder. Copies all of it before anything is changed."""
     output = Output(is_json=is_json)
     format_of(folder)
-    before = read_whole(output, folder)
+    before = _read_or_explain(output, folder)
     if before.is_whole or not apply:
         _tell_repair(output, before, None, None)
         if not before.is_whole:
@@ -159,12 +165,26 @@ def repair(
     kept = folder.absolute().with_name(f"{folder.absolute().name}.before-repair-{stamp}")
     with _locked(folder):
         _copy(output, folder, kept)
-    # Opening recovers what can be recovered; the upkeep then writes whole files in place of
-    # damaged ones.
     with worked_on(folder) as store:
+        # Opening has recovered what can be; the upkeep that is due may leave damaged files behind.
+        if isinstance(store, Mends):
+            with output.progress("writing anew", None) as bar:
+                bar.run_out(store.mend())
         run_jobs(store)
     after = read_whole(output, folder)
     _tell_repair(output, before, after, kept)
+    if after.damage:
+        raise typer.Exit(EXIT_DAMAGED)
+
+
+def _read_or_explain(output: Output, folder: Path) -> Findings:
+    try:
+        return read_whole(output, folder)
+    except CorruptionError as error:
+        raise StorageError(
+            f"{error.file} is damaged at byte {error.offset} ({error.reason}) and nothing can be "
+            "read without it; make a data folder of a backup with `syncline restore`"
+        ) from error
 
 
 def _tell_repair(

@@ -1,9 +1,9 @@
 """What every message store offers: streams of entries, made durable in batches.
 
-A *stream* is a queue (messages of one reader, with a quota) or the updates of a document. Its entries
-have a gap-free sequence from 1. `first` is the lowest sequence still wanted, `next` the one the next
-entry gets; whatever is below `first` is gone. An acknowledgement and a truncation are the same thing:
-`first` moves up, and never down.
+A *stream* is a queue (messages of one reader, with a quota) or the updates of a document. Its
+entries have a gap-free sequence from 1. `first` is the lowest sequence still wanted, `next` the
+one the next entry gets; whatever is below `first` is gone. An acknowledgement and a truncation are
+the same thing: `first` moves up, and never down.
 
 How a write becomes durable, the same for each backend:
 
@@ -16,7 +16,8 @@ One owner calls everything but `write_batch`, and at most one taken batch is unf
 Batches are finished in the order in which they were taken.
 
 Promises that the conformance and crash suites check on every backend:
-- What a finished batch holds survives a crash. What no batch held may be lost, never half of it seen.
+- What a finished batch holds survives a crash. What no batch held may be lost, never half of it
+  seen.
 - Entries of a stream come back in order, whole, without gap, repetition or invention.
 - Only appends, snapshots, creations and deletions wait for the disk. An acknowledgement may be
   written later (`take_batch(acknowledgements=False)`): losing one means a redelivery, which
@@ -27,13 +28,14 @@ Promises that the conformance and crash suites check on every backend:
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import msgspec
 
 from syncline.values.ids import StreamId
 
-# The kind of a stream is part of a record, so it lives with the values; stores speak of it as theirs.
+# The kind of a stream is part of a record, so it lives with the values; stores speak of it as
+# theirs.
 from syncline.values.records import StreamKind as StreamKind
 
 
@@ -115,8 +117,7 @@ class Batch(Protocol):
 class Job(Protocol):
     """Upkeep that may run outside the owner's process: sealing, merging, preparing files."""
 
-    @property
-    def name(self) -> str: ...
+    name: ClassVar[str]
 
 
 class Store(Protocol):
@@ -125,7 +126,7 @@ class Store(Protocol):
     # Writing: staged at once, durable with the batch.
 
     def create(self, stream: StreamId, kind: StreamKind, quota: int, now_ms: int) -> None:
-        """Raises QueueExistsError. A stream that was deleted may be created anew; it starts at 1."""
+        """Raises QueueExistsError. A deleted stream may be created anew; it starts at 1."""
         ...
 
     def delete(self, stream: StreamId) -> None: ...
@@ -146,14 +147,12 @@ class Store(Protocol):
         """
         ...
 
-    def put_snapshot(
-        self, stream: StreamId, up_to_seq: int, payload: bytes, now_ms: int
-    ) -> None:
+    def put_snapshot(self, stream: StreamId, up_to_seq: int, payload: bytes, now_ms: int) -> None:
         """Replace the snapshot. It must cover no less than the last one and nothing to come."""
         ...
 
     def move_cursor(self, stream: StreamId, name: bytes, seq: int) -> None:
-        """Set the absolute position of a reader; positions may go back only by dropping it first."""
+        """Set the absolute position of a reader; it goes back only by dropping it first."""
         ...
 
     def drop_cursor(self, stream: StreamId, name: bytes) -> None: ...
@@ -162,9 +161,7 @@ class Store(Protocol):
 
     def state(self, stream: StreamId) -> StreamState: ...
 
-    def read(
-        self, stream: StreamId, from_seq: int, count_max: int, bytes_max: int
-    ) -> list[Entry]:
+    def read(self, stream: StreamId, from_seq: int, count_max: int, bytes_max: int) -> list[Entry]:
         """Durable entries from `max(from_seq, first)` on, in order; at least one if there is one.
 
         A damaged entry is left out, reported by `damage`, and stays until truncated.
@@ -201,7 +198,7 @@ class Store(Protocol):
     # Upkeep.
 
     def expire_before(self, time_ms: int, count_max: int) -> int:
-        """Stage the truncation of entries older than `time_ms`; return how many, at most `count_max`.
+        """Stage the truncation of entries older than `time_ms`, at most `count_max`; how many.
 
         Quota markers do not expire: they tell the reader something.
         """
@@ -220,7 +217,7 @@ class Store(Protocol):
         ...
 
     def scrub(self, bytes_max: int) -> int:
-        """Check the next stretch of what is sealed; return the bytes read, 0 at the end of a round."""
+        """Check the next stretch of what is sealed; the bytes read, 0 at the end of a round."""
         ...
 
     def damage(self) -> Sequence[Damage]: ...

@@ -1,7 +1,7 @@
 """The only door to the file system.
 
-Every store reads and writes through `Files`, so that `testing.files` can stand in with a file system
-that forgets what was not synced. Here are the Protocols and the real one.
+Every store reads and writes through `Files`, so that `testing.files` can stand in with a file
+system that forgets what was not synced. Here are the Protocols and the real one.
 
 - A write is complete or it raises: short writes are continued, a full disk is StoreFullError.
 - A failed sync is DeviceError and never tried again: the kernel marks the pages clean, and a second

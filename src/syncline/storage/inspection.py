@@ -28,6 +28,15 @@ class BacksUp(Protocol):
         ...
 
 
+@runtime_checkable
+class Mends(Protocol):
+    """A store that can write its files anew without what is damaged in them."""
+
+    def mend(self) -> Iterator[int]:
+        """Keep what is readable and let go of the rest; each step yields the bytes it wrote."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class StoreReport:
     kind: str

@@ -18,7 +18,8 @@ class StoreOptions:
     segment_bytes: int = limits.segment_bytes_default
     # Seal, merge and prepare files in a process of their own, so that the event loop never stalls.
     has_job_process: bool = False
-    # Damage in the middle of the log: False serves every stream that is whole, True refuses to open.
+    # Damage in the middle of the log: False serves every stream that is whole, True refuses to
+    # open.
     refuses_damage: bool = False
 
     # journal

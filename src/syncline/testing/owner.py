@@ -1,11 +1,12 @@
 """Does to a store what its owner does, and tells a history what was staged and what is durable.
 
-A write refused for want of room is counted and goes on; a crash and a failing device pass through.
+A write refused for want of room is counted, and work goes on; a crash and a failing device pass
+through.
 """
 
 from collections.abc import Callable
 
-from syncline.errors import QuotaExceededError, StoreFullError
+from syncline.errors import QuotaExceededError, StoreBusyError, StoreFullError
 from syncline.storage.applying import stage
 from syncline.storage.base import Job, Store, StreamState, run_jobs
 from syncline.testing.clock import ManualClock
@@ -42,7 +43,7 @@ class StoreOwner:
         """False if it was refused."""
         try:
             stage(self.store, record)
-        except StoreFullError:
+        except (StoreFullError, StoreBusyError):
             self.refused_count += 1
             return False
         self._history.staged(record)

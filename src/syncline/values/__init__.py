@@ -1,1 +1,1 @@
-"""Values that every layer shares: identifiers, records, limits. No behaviour beyond checking them."""
+"""Values that every layer shares: identifiers, records, limits. They check themselves, no more."""

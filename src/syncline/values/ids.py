@@ -1,7 +1,7 @@
 """Identifiers with a kind.
 
-A stream id is 24 bytes: random for queues, a hash of the name for documents. As text it is base64url
-without padding, 32 characters.
+A stream id is 24 bytes: random for queues, a hash of the name for documents. As text it is
+base64url without padding, 32 characters.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -14,7 +14,7 @@ STREAM_ID_CHARACTERS = 32
 
 
 class StreamId(bytes):
-    """Names one queue or document stream. A subclass of bytes: it is a key in measured hot loops."""
+    """Names one queue or document stream. A subclass of bytes: it is a key in hot loops."""
 
     __slots__ = ()
 

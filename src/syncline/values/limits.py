@@ -1,7 +1,7 @@
 """Every bound of the storage engine, with its unit.
 
-A limit here is a ceiling that no configuration may pass; defaults that an operator may change within
-them stand beside them.
+A limit here is a ceiling that no configuration may pass; defaults that an operator may change
+within them stand beside them.
 """
 
 KIB = 1024
@@ -11,7 +11,8 @@ MIB = 1024 * KIB
 entry_bytes_max = 4 * MIB
 snapshot_bytes_max = 15 * MIB
 
-# A sequence has 40 bits and the unread count 24 in a record: 34 years at a thousand entries a second.
+# A sequence has 40 bits and the unread count 24 in a record: 34 years at a thousand entries a
+# second.
 sequence_max = (1 << 40) - 1
 unread_count_max = (1 << 24) - 1
 

@@ -306,9 +306,12 @@ class JournalStore:
         return self._taken
 
     def _take_refused(self) -> JournalBatch:
-        self._taken = JournalBatch([], [], self._staged_bytes, 0, self._now_ms, self._refusal)
+        """A batch of nothing, for those to be told who wait for what was staged."""
+        refused = JournalBatch([], [], self._staged_bytes, 0, self._now_ms, self._refusal)
+        self._take_back(refused)
         self._refusal = None
-        return self._taken
+        self._taken = refused
+        return refused
 
     def write_batch(self, batch: Batch) -> None:
         """Raises StoreFullError: nothing of it is done, and `finish_batch` takes it back.
@@ -361,9 +364,16 @@ class JournalStore:
         batch = self._taken
         if batch is None or batch.refusal is None:
             return
+        self._taken = None
+        if batch.plans:
+            staged = self._queues.changed.values()
+            if self._deleted or any(queue.staged.waits_for_disk for queue in staged):
+                self._refusal = batch.refusal
+            self._take_back(batch)
+
+    def _take_back(self, batch: JournalBatch) -> None:
+        """Forget a batch and all that is staged, but for what was read."""
         staged = list(self._queues.changed.values())
-        if self._deleted or any(queue.staged.waits_for_disk for queue in staged):
-            self._refusal = batch.refusal
         read_to: dict[StreamId, int] = {}
         for queue in dict.fromkeys([*(change.queue for change in batch.changes), *staged]):
             self._queues.drop(queue.stream)
@@ -374,7 +384,6 @@ class JournalStore:
         back = [*self._deleted, *batch.deleted, *batch.replaced]
         for stream in [*back, *(queue.stream for queue in staged if queue.staged.replaced)]:
             self._census.note(stream, is_there=True)
-        self._taken = None
         self._deleted = {}
         self._staged_bytes = 0
         self._room_bytes = 0

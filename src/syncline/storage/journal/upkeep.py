@@ -8,7 +8,7 @@ the device; otherwise the counters go on from where the process before left them
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import ClassVar, Final
 
 from syncline.storage.files import Files
 from syncline.storage.journal.folders import DiskUse, remove_files, remove_tree
@@ -24,10 +24,10 @@ _NAMES_PER_JOB: Final = 64
 class SweepJob:
     """Names in the root, each a branch of the tree or a queue."""
 
+    name: ClassVar[str] = "sweep"
     names: tuple[str, ...]
     now_ms: int
     counts: bool
-    name: str = "sweep"
 
 
 @dataclass(slots=True)

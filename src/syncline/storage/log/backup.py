@@ -1,9 +1,9 @@
 """Copies an open store, hot: files that never change as they are, the table and the log as of now.
 
 The table is copied first, then the log up to the end it had at the start. The copy of the table may
-miss the changes made while it was copied, and each slot says up to which position it is true; replay of
-the copied log brings it up to date, as after a crash. Slots that are ahead of the copied log cannot
-exist: the end is taken again after the table is copied.
+miss the changes made while it was copied, and each slot says up to which position it is true;
+replay of the copied log brings it up to date, as after a crash. Slots that are ahead of the copied
+log cannot exist: the end is taken again after the table is copied.
 """
 
 from collections.abc import Callable, Iterator

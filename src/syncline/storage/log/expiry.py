@@ -1,4 +1,4 @@
-"""Which streams may hold entries that are too old: found by time, without looking at every stream."""
+"""Which streams may hold entries that are too old: found by time, not by looking at each."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -8,13 +8,11 @@ from syncline.storage.log.runset import RunSet
 _ROWS_AT_ONCE: Final = 65_536
 
 
-def expiry_candidates(
-    runs: RunSet, in_log: Sequence[bytes], time_ms: int
-) -> Iterator[bytes]:
+def expiry_candidates(runs: RunSet, in_log: Sequence[bytes], time_ms: int) -> Iterator[bytes]:
     """Streams with rows older than `time_ms` in a run, then those with entries in the live log.
 
-    Each once. A run whose newest row is young enough in part is walked row by row; one that is young
-    as a whole is passed over.
+    Each once. A run whose newest row is young enough in part is walked row by row; one that is
+    young as a whole is passed over.
     """
     seen: set[bytes] = set()
     for _, run in runs.runs():

@@ -29,13 +29,13 @@ Position and epoch are not stored in a record but start its checksum: remains in
 and records written to the wrong place never validate.
 
 The kind byte holds the record kind in its low five bits, then what the stream is after the record:
-0x20 has a snapshot, 0x40 blocked by its quota, 0x80 a document. So every record of a stream is a whole
-image of its slot in the table, and replay needs no more than the last one.
+0x20 has a snapshot, 0x40 blocked by its quota, 0x80 a document. So every record of a stream is a
+whole image of its slot in the table, and replay needs no more than the last one.
 
 Payload by kind: message: the message. Snapshot: 8 bytes up-to sequence, then the state. Cursor: 8
-bytes position, then the name. Acknowledgements: rows of 32 bytes (24 stream, 8 last << 24 | unread);
-the record itself names no stream. Cursors: count of 4 bytes, then for each 8 bytes position, 1 byte
-length, name.
+bytes position, then the name. Acknowledgements: rows of 32 bytes (24 stream, 8 last << 24 |
+unread); the record itself names no stream. Cursors: count of 4 bytes, then for each 8 bytes
+position, 1 byte length, name.
 """
 
 import struct
@@ -366,7 +366,8 @@ def slot_index(stream: bytes, capacity: int) -> int:
 
 # ---- Runs: what was still wanted when its segment was sealed ----
 #
-# A run is one immutable file: payloads, then index rows sorted by their first 32 bytes, then a footer.
+# A run is one immutable file: payloads, then index rows sorted by their first 32 bytes, then a
+# footer.
 #
 # Index row, 64 bytes:
 #      0 24  stream

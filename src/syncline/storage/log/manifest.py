@@ -6,8 +6,8 @@
 
 Every state is written twice in a row, so that one damaged byte never hides it. The last line that
 passes its checksum is the state. A file is only listed once it is durable, and only removed or
-recycled once a manifest without it is durable; so an older line, taken because the last one is torn,
-describes files that still exist.
+recycled once a manifest without it is durable; so an older line, taken because the last one is
+torn, describes files that still exist.
 
 Files on disk that the manifest does not list are remains of a crash and are removed. A file that it
 lists and that is missing is damage.
@@ -17,12 +17,11 @@ from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any, Final, Self
 
-import google_crc32c
 import msgspec
 
 from syncline.errors import CorruptionError, NewerFormatError
 from syncline.storage.files import File, Files
-from syncline.storage.log.format import FORMAT_VERSION
+from syncline.storage.log.format import FORMAT_VERSION, crc32c_extend
 from syncline.storage.log.run_rows import RunMeta
 
 _ROTATE_BYTES: Final = 1 << 20
@@ -49,7 +48,7 @@ class ManifestState:
 
 def _encode(state: ManifestState) -> bytes:
     text = msgspec.json.encode(state)
-    line = b"%08x %s\n" % (google_crc32c.value(text), text)
+    line = b"%08x %s\n" % (crc32c_extend(0, text), text)
     return line + line
 
 
@@ -60,7 +59,7 @@ def _decode(data: bytes, path: str) -> ManifestState | None:
         if len(head) != 8 or not text:
             continue
         try:
-            is_whole = int(head, 16) == google_crc32c.value(text)
+            is_whole = int(head, 16) == crc32c_extend(0, text)
         except ValueError:
             continue
         if not is_whole:

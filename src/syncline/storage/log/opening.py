@@ -1,4 +1,4 @@
-"""Opens a data folder: makes a new one, or brings an old one back as its last durable write left it.
+"""Opens a data folder: makes a new one, or brings an old one back as it was last made durable.
 
 Restart = manifest + mapped table + replay of the live segments: the cost depends on the tail of the
 log, not on how many streams or messages there are.
@@ -73,8 +73,8 @@ def _check_segment_bytes(segment_bytes: int) -> None:
         or segment_bytes % BLOCK_BYTES
     ):
         raise ConfigError(
-            f"a segment has {limits.segment_bytes_min} to {limits.segment_bytes_max} bytes in whole "
-            f"blocks of {BLOCK_BYTES}, not {segment_bytes}"
+            f"a segment has {limits.segment_bytes_min} to {limits.segment_bytes_max} bytes in "
+            f"whole blocks of {BLOCK_BYTES}, not {segment_bytes}"
         )
 
 
@@ -89,7 +89,7 @@ def _create(folder: str, files: Files, options: StoreOptions) -> Manifest:
         finally:
             file.close()
         if next_batch(data, 0, _FIRST_SEGMENT * options.segment_bytes, None) is not None:
-            raise CorruptionError(f"{folder}/CURRENT", 0, "it is missing, yet the log holds batches")
+            raise CorruptionError(f"{folder}/CURRENT", 0, "it is missing, and the log is not")
     for name in FOLDERS:
         files.make_folder(f"{folder}/{name}")
     files.sync_folder(folder)
@@ -139,9 +139,7 @@ def _open_parts(
     # From here on nothing that an earlier opening left behind passes for a record of this one.
     manifest.change(epoch=segments.epoch)
     segments.note_epoch(replay.end, segments.epoch)
-    return OpenedLog(
-        files, folder, lock, store_id, manifest, segments, table, runs, replay, now_ms
-    )
+    return OpenedLog(files, folder, lock, store_id, manifest, segments, table, runs, replay, now_ms)
 
 
 def _open_table(folder: str, files: Files, state: ManifestState) -> Table:
@@ -186,5 +184,7 @@ def describe_damage(damage: Damage) -> str:
     where = f"{damage.file} at byte {damage.offset}: {damage.reason}"
     if damage.stream is None:
         return where
-    lost = f", {damage.lost_count} entries from {damage.first_lost_seq}" if damage.lost_count else ""
-    return f"{where} (queue {damage.stream}{lost})"
+    if not damage.lost_count:
+        return f"{where} (queue {damage.stream})"
+    lost = f"{damage.lost_count} entries from {damage.first_lost_seq} on"
+    return f"{where} (queue {damage.stream}, {lost})"

@@ -1,11 +1,11 @@
 """Brings the live log back: replays its segments into tails and finds where it ends.
 
-- The last batch is read again from the device and written once more before anything is served: after
-  a failed sync the page cache may show bytes that the disk never got.
-- A torn tail was never acknowledged: it is cut off, counted and kept beside the log. The epoch grows
-  with every opening, so its remains never pass for a record again.
-- Damage costs the damaged records. It is reported with the streams it touches, and the log is read on
-  behind it.
+- The last batch is read again from the device and written once more before anything is served:
+  after a failed sync the page cache may show bytes that the disk never got.
+- A torn tail was never acknowledged: it is cut off, counted and kept beside the log. The epoch
+  grows with every opening, so its remains never pass for a record again.
+- Damage costs the damaged records. It is reported with the streams it touches, and the log is read
+  on behind it.
 """
 
 from collections.abc import Callable
@@ -95,9 +95,7 @@ def _replay_segments(
 ) -> Replay:
     replay = Replay(chain, oldest * segments.segment_bytes)
     if not numbers or numbers[0] != oldest:
-        replay.damage.append(
-            Damage(segments.path(oldest), 0, "the oldest live segment is missing")
-        )
+        replay.damage.append(Damage(segments.path(oldest), 0, "the oldest live segment is missing"))
     data = _read_segment(files, segments, numbers[0]) if numbers else b""
     for step, number in enumerate(numbers):
         progress(step, len(numbers))
@@ -239,9 +237,7 @@ def _take_acknowledgements(tails: dict[bytes, Tail], payload: bytes, position: i
         tail.applied = position
 
 
-def _take_other(
-    tail: Tail, record_kind: int, position: int, length: int, payload: bytes
-) -> None:
+def _take_other(tail: Tail, record_kind: int, position: int, length: int, payload: bytes) -> None:
     match record_kind:
         case RecordKind.CREATE:
             tail.begin_anew()

@@ -1,7 +1,7 @@
 """All runs of a store as one: entries and snapshots that left the live log.
 
-A sequence of a stream is in at most one place that counts: a row whose position is below the birth of
-its stream belongs to an earlier stream of the same id, and is dropped when runs are merged.
+A sequence of a stream is in at most one place that counts: a row whose position is below the birth
+of its stream belongs to an earlier stream of the same id, and is dropped when runs are merged.
 """
 
 from syncline.errors import CorruptionError
@@ -140,7 +140,8 @@ class RunSet:
         try:
             return run.payload(row)
         except CorruptionError as error:
-            self.report(Damage(error.file, error.offset, error.reason, StreamId(stream), row.seq, 1))
+            place = error.file, error.offset, error.reason
+            self.report(Damage(*place, StreamId(stream), row.seq, 1))
             return None
 
     def report(self, damage: Damage) -> None:

@@ -3,9 +3,9 @@
 Pure: takes the bytes of a segment, gives what is whole in it. Used by recovery, by sealing and by
 `verify`.
 
-- One batch is in flight at a time. So nothing valid can follow a torn batch: if a valid batch with a
-  higher number stands behind a bad one, the bad one was acknowledged and is *damage*; if nothing valid
-  follows, it is the *torn tail* of a crash and was never acknowledged.
+- One batch is in flight at a time. So nothing valid can follow a torn batch: if a valid batch with
+  a higher number stands behind a bad one, the bad one was acknowledged and is *damage*; if nothing
+  valid follows, it is the *torn tail* of a crash and was never acknowledged.
 - In a damaged batch each record has its own checksum: those that pass are kept.
 """
 
@@ -58,7 +58,7 @@ class WholeBatch:
 
 @dataclass(frozen=True, slots=True)
 class DamagedStretch:
-    """Bytes that were acknowledged once and fail their check. `records` are those that still pass."""
+    """Bytes that were acknowledged once and fail their check; `records` are those that pass."""
 
     start: int
     end: int
@@ -81,8 +81,8 @@ def batches(
 ) -> Iterator[WholeBatch | DamagedStretch | End]:
     """What a segment holds, in order; the last item is always its `End`.
 
-    `chain` is the last batch before the segment, None if unknown. With `is_followed` a later segment
-    holds batches, so whatever is missing at the end of this one is damage.
+    `chain` is the last batch before the segment, None if unknown. With `is_followed` a later
+    segment holds batches, so whatever is missing at the end of this one is damage.
     """
     offset = 0
     while True:
@@ -184,7 +184,11 @@ def _damaged(
 ) -> DamagedStretch:
     if start == end:
         return DamagedStretch(
-            segment_start + start, segment_start + end, "batches before this one are missing", [], []
+            segment_start + start,
+            segment_start + end,
+            "batches before this one are missing",
+            [],
+            [],
         )
     header = parse_batch_header(data, start, segment_start + start)
     epochs = {header.epoch} if header is not None else set[int]()

@@ -1,4 +1,4 @@
-"""Re-reads what is sealed, a stretch at a time, so that damage is found before somebody needs it."""
+"""Re-reads what is sealed, a stretch at a time: damage is found before somebody needs it."""
 
 from collections.abc import Callable, Iterator
 from typing import Final

@@ -51,7 +51,8 @@ class StagedBatch:
     pieces: list[bytes] = field(default_factory=list[bytes])
     crcs: list[int] = field(default_factory=list[int])
     streams: list[OpenStream] = field(default_factory=list[OpenStream])
-    # Streams created less streams deleted.
+    # Streams created, and those less streams deleted.
+    created_count: int = 0
     stream_count_change: int = 0
     chain: Chain | None = None
     images: list[tuple[OpenStream, bytes]] = field(default_factory=list[tuple[OpenStream, bytes]])
@@ -206,9 +207,7 @@ class Stager:
             self._last_segment = position // segment_bytes
             self.chain_before[self._last_segment] = self._chain
             self._segment_record_count = 0
-        length_max = min(
-            max(min(self.batch_bytes_max, allowed), size), room - BATCH_HEADER_BYTES
-        )
+        length_max = min(max(min(self.batch_bytes_max, allowed), size), room - BATCH_HEADER_BYTES)
         self._batch = StagedBatch(position, self._segments.epoch, length_max, spare_path)
         return self._batch
 

@@ -5,11 +5,11 @@
 
 Invariants:
 - A record is staged at the position it will have. Batches are written in order, one at a time.
-- Slots change only in `finish_batch`, after the batch that justifies them is durable; their images are
-  made when the batch is closed, so nothing staged later gets in.
+- Slots change only in `finish_batch`, after the batch that justifies them is durable; their images
+  are made when the batch is closed, so nothing staged later gets in.
 - `read` gives only what lies below `_durable_end`.
-- Acknowledgements need no write of their own: they ride in the padding of later batches, and the next
-  record of the same stream carries them anyway.
+- Acknowledgements need no write of their own: they ride in the padding of later batches, and the
+  next record of the same stream carries them anyway.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -59,8 +59,9 @@ from syncline.storage.options import StoreOptions
 from syncline.values import limits
 from syncline.values.ids import StreamId
 
-# With each finished batch: tails of the replay written to the table, streams looked at for positions
-# that are sealed by now, pages of a growing table copied. A little at a time, so that no batch waits.
+# With each finished batch: tails of the replay written to the table, streams looked at for
+# positions that are sealed by now, pages of a growing table copied. A little at a time, so that no
+# batch waits.
 _TAILS_PER_BATCH: Final = 256
 _SWEEP_PER_BATCH: Final = 128
 _MOVED_PAGES_PER_BATCH: Final = 4
@@ -69,7 +70,7 @@ _EXPIRY_BYTES: Final = 1 << 20
 
 
 class LogStore:
-    """The default engine. See `storage.base.Store` for the contract and the module for the rules."""
+    """The default engine. The contract is `storage.base.Store`, the rules are the module's."""
 
     def __init__(self, opened: OpenedLog, options: StoreOptions) -> None:
         self._opened = opened
@@ -118,6 +119,7 @@ class LogStore:
             opened = OpenStream(stream, -1)
         elif not opened.is_deleted:
             raise QueueExistsError(str(stream))
+        self._upkeep.check_room_in_table()
         batch = self._stager.room(RECORD_HEADER_BYTES)
         opened.is_deleted = False
         opened.first = opened.next = 1
@@ -126,7 +128,9 @@ class LogStore:
         self._residents.add(opened)
         place = batch.add(opened, RecordKind.CREATE, now_ms, b"")
         opened.born = place >> LENGTH_BITS
+        batch.created_count += 1
         batch.stream_count_change += 1
+        self._upkeep.staged_stream_count += 1
 
     def delete(self, stream: StreamId) -> None:
         opened = self._residents.load(stream)
@@ -227,9 +231,7 @@ class LogStore:
     def state(self, stream: StreamId) -> StreamState:
         return self._residents.load(stream).state()
 
-    def read(
-        self, stream: StreamId, from_seq: int, count_max: int, bytes_max: int
-    ) -> list[Entry]:
+    def read(self, stream: StreamId, from_seq: int, count_max: int, bytes_max: int) -> list[Entry]:
         opened = self._residents.load(stream)
         opened.forget_below(self._upkeep.live_start)
         count_max = min(count_max, limits.read_count_max)
@@ -308,6 +310,7 @@ class LogStore:
         table = self._table
         residents = self._residents
         table.used_count += batch.stream_count_change
+        self._upkeep.staged_stream_count -= batch.created_count
         if table.load > LOAD_LIMIT:
             self._upkeep.grow_now()
         residents.finish(batch.images)

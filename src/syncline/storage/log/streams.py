@@ -1,9 +1,9 @@
 """What the store keeps in memory of a stream, and how it comes from slot and log.
 
-A stream has an `OpenStream` only while something of it is staged or in the live log; an idle one is 64
-bytes of the table and no object. `Tail` is what replay found of a stream: positions of its entries in
-the live log and its last image. It becomes an `OpenStream` when the stream is first used, or when the
-store gets round to it: a start does not wait for a hundred thousand lookups.
+A stream has an `OpenStream` only while something of it is staged or in the live log; an idle one
+is 64 bytes of the table and no object. `Tail` is what replay found of a stream: positions of its
+entries in the live log and its last image. It becomes an `OpenStream` when the stream is first
+used, or when the store gets round to it: a start does not wait for a hundred thousand lookups.
 """
 
 from collections import deque
@@ -38,7 +38,7 @@ SLOT_FLAGS: Final = HAS_SNAPSHOT | IS_BLOCKED | IS_DOCUMENT
 
 
 class OpenStream:
-    """A stream in memory. `positions` are the places of its last entries, up to `next` without gap."""
+    """A stream in memory. `positions` are the places of its last entries, without gap."""
 
     __slots__ = (
         "batch",
@@ -72,8 +72,8 @@ class OpenStream:
         self.born = 0
         self.is_deleted = False
         self.positions: deque[int] = deque()
-        # Places of snapshots in the live log, oldest first: the newest that is durable counts, those
-        # behind it are staged. Empty if it is in a run or there is none.
+        # Places of snapshots in the live log, oldest first: the newest that is durable counts,
+        # those behind it are staged. Empty if it is in a run or there is none.
         self.snapshot_places: tuple[int, ...] = ()
         # What the newest snapshot covers; -1 until it was looked up.
         self.snapshot_seq = -1
@@ -103,9 +103,7 @@ class OpenStream:
 
     def state(self) -> StreamState:
         kind = StreamKind.DOCUMENT if self.flags & IS_DOCUMENT else StreamKind.QUEUE
-        return StreamState(
-            kind, self.first, self.next, self.quota, bool(self.flags & IS_BLOCKED)
-        )
+        return StreamState(kind, self.first, self.next, self.quota, bool(self.flags & IS_BLOCKED))
 
     def move_first(self, seq: int) -> None:
         """Let go of entries below `seq`, which lies between `first` and `next`."""

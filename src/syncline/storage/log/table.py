@@ -1,17 +1,18 @@
 """The queue table: a memory-mapped file of 64-byte slots, found by the stream's own bytes.
 
 Invariants:
-- A slot is written only after the record that justifies it is durable: the kernel may write a changed
-  page at any moment, so the table may be behind the log, never ahead of it.
-- Within a generation a slot never moves and never becomes unused again, so the job process may search
-  the same file while the owner writes to it.
+- A slot is written only after the record that justifies it is durable: the kernel may write a
+  changed page at any moment, so the table may be behind the log, never ahead of it.
+- Within a generation a slot never moves and never becomes unused again, so the job process may
+  search the same file while the owner writes to it.
 - While the table grows there are two generations. A stream is looked for in the new one first; what
-  is found only in the old one is copied over before it is changed. The old file is left as it is, so a
-  crash in between loses nothing: the log since the checkpoint brings either copy up to date.
+  is found only in the old one is copied over before it is changed. The old file is left as it is,
+  so a crash in between loses nothing: the log since the checkpoint brings either copy up to date.
 - After a power cut some sectors are older than others. A slot placed since the checkpoint may be
-  there while one that it was placed behind is not: a *stray*, which no search reaches. The log brings
-  its stream back elsewhere. Strays are looked for a little at a time and marked as deleted, at the
-  latest before the gap in front of them is filled: else an old state of the stream would come back.
+  there while one that it was placed behind is not: a *stray*, which no search reaches. The log
+  brings its stream back elsewhere. Strays are looked for a little at a time and marked as deleted,
+  at the latest before the gap in front of them is filled: else an old state of the stream would
+  come back.
 """
 
 from array import array
@@ -213,9 +214,7 @@ class Table:
             if image[SLOT_STATE_OFFSET] != SLOT_USED:
                 continue
             stream = image[:24]
-            if self._find_in(self._current, stream) < 0 and not self._is_stray(
-                older, index, image
-            ):
+            if self._find_in(self._current, stream) < 0 and not self._is_stray(older, index, image):
                 self._write_image(self._place(stream), image)
         self._moved_slots = end
         return end == older.capacity

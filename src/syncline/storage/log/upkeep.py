@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, assert_never
 from syncline.errors import StoreBusyError
 from syncline.storage.base import Damage, Job
 from syncline.storage.log import jobs
+from syncline.storage.log.format import SLOT_BYTES
 from syncline.storage.log.jobs import (
     MeasureJob,
     MeasureResult,
@@ -24,15 +25,15 @@ from syncline.storage.log.jobs import (
 )
 from syncline.storage.log.opening import OpenedLog, table_path
 from syncline.storage.log.preparing import write_table
-from syncline.storage.log.table import LOAD_MAX, capacity_for
+from syncline.storage.log.table import LOAD_LIMIT, LOAD_MAX, capacity_for
 from syncline.storage.options import StoreOptions
 from syncline.values import limits
 
 if TYPE_CHECKING:
     from syncline.storage.log.worker import JobProcess
 
-# Segments that are full before they are sealed together: young messages are mostly gone by then, and
-# the table is synced once for all of them.
+# Segments that are full before they are sealed together: young messages are mostly gone by then,
+# and the table is synced once for all of them.
 _SEALED_TOGETHER: Final = 2
 _SPARES_MAX: Final = 2
 # The next segment is prepared once the current one is filled so far.
@@ -69,6 +70,8 @@ class Upkeep:
         self._file_count = 0
         self._is_moved = False
         self._is_paused = False
+        # Creations that are not finished: each will need a slot.
+        self.staged_stream_count = 0
         self._checkpoint = opened.manifest.state.checkpoint
         self._dead_row_count = 0
         # Live rows and bytes of each run, as last measured.
@@ -93,6 +96,22 @@ class Upkeep:
     def count_dead(self, row_count: int) -> None:
         """Entries in runs that nobody wants any more."""
         self._dead_row_count += max(0, row_count)
+
+    def check_room_in_table(self) -> None:
+        """Before a stream is created. Raises StoreBusyError.
+
+        While a job works on the table, nobody else can make a larger one in its place.
+        """
+        if isinstance(self._task, PrepareTableJob | SettleTableJob) and self._is_table_full():
+            table = self._table
+            wanted = table.used_count + self.staged_stream_count + 1
+            raise StoreBusyError(wanted * SLOT_BYTES, table.capacity * SLOT_BYTES)
+
+    def _is_table_full(self) -> bool:
+        """Whether what is staged leaves the table too full to be searched, or nearly so."""
+        table = self._table
+        used = table.used_count + table.deleted_count + self.staged_stream_count
+        return used >= LOAD_LIMIT * table.capacity
 
     @property
     def seal_end(self) -> int:
@@ -129,9 +148,10 @@ class Upkeep:
         return self._task
 
     def run_job(self, job: Job) -> object:
-        """Any thread. Nothing of the store's memory is changed but the manifest, which is locked."""
+        """Any thread. Of the store's memory only the manifest is changed, which has a lock."""
         task = self._task
-        assert task is not None and job is task
+        assert task is not None
+        assert job is task
         try:
             result = self._do(task)
             self._list(task, result)
@@ -164,7 +184,8 @@ class Upkeep:
     def finish_job(self, job: Job, result: object) -> None:
         """By the owner."""
         task = self._task
-        assert task is not None and job is task
+        assert task is not None
+        assert job is task
         self._task = None
         match task:
             case SealJob():
@@ -225,6 +246,9 @@ class Upkeep:
 
     def _table_task(self) -> PrepareTableJob | SettleTableJob | None:
         table = self._table
+        if self._is_table_full():
+            # It grows with the next batch, at once: a job would be in the way.
+            return None
         if table.is_growing:
             return SettleTableJob(table.generation_number) if self._is_moved else None
         if table.load <= LOAD_MAX:

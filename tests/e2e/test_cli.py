@@ -1,0 +1,414 @@
+"""Every verb, for a person and for a program, on folders that stores really wrote."""
+
+import json
+import secrets
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from syncline.cli import main
+from syncline.storage.base import StreamKind, commit, run_jobs
+from syncline.storage.files import DiskFiles
+from syncline.storage.opening import open_store
+from syncline.storage.options import StoreOptions
+from syncline.values.ids import StreamId
+from tests.e2e.router_process import RouterProcess, run_cli, running
+
+pytestmark = pytest.mark.timeout(90)
+
+QUEUES = [StreamId(bytes([number]) * 24) for number in (1, 2, 3)]
+STORES = ["log", "journal"]
+
+
+@dataclass
+class Result:
+    code: int
+    out: str
+    error: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def sentence(self) -> str:
+        return " ".join(self.error.split())
+
+
+class Cli:
+    """Runs a verb in this process, as the script would."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+        self._monkeypatch = monkeypatch
+        self._capfd = capfd
+
+    def __call__(self, *arguments: str | Path) -> Result:
+        self._monkeypatch.setattr(sys, "argv", ["syncline", *map(str, arguments)])
+        self._capfd.readouterr()
+        with pytest.raises(SystemExit) as exit_info:
+            main()
+        found = self._capfd.readouterr()
+        code = exit_info.value.code
+        return Result(code if isinstance(code, int) else 0, found.out, found.err)
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Cli:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    return Cli(monkeypatch, capfd)
+
+
+def make_folder(folder: Path, kind: str = "log", message_count: int = 5) -> Path:
+    """Three queues with messages, the first of them acknowledged."""
+    options = StoreOptions(segment_bytes=65_536)
+    store = open_store(
+        kind, str(folder), DiskFiles(), options, now_ms=1, random_bytes=secrets.token_bytes
+    )
+    for queue in QUEUES:
+        store.create(queue, StreamKind.QUEUE, 1_000, 1)
+        for index in range(message_count):
+            store.append(queue, b"message %d" % index, 1_700_000_000_000 + index)
+            commit(store)
+            run_jobs(store)
+        store.truncate_before(queue, 2)
+    store.close()
+    return folder
+
+
+@pytest.fixture(params=STORES)
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return make_folder(tmp_path / "data", request.param)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != "LOCK"
+    }
+
+
+# Looking.
+
+
+def test_inspect_says_what_is_there_and_changes_nothing(cli: Cli, folder: Path) -> None:
+    before = contents(folder)
+    facts = cli("inspect", folder, "--queues", "9", "--json").json
+    assert facts["kind"] in STORES
+    assert facts["stats"]["stream_count"] == 3
+    assert facts["stats"]["disk_bytes"] > 0
+    assert facts["damage"] == []
+    assert sorted(each["queue"] for each in facts["queues"]) == [str(each) for each in QUEUES]
+    assert {(each["first"], each["next"]) for each in facts["queues"]} == {(2, 6)}
+    shown = cli("inspect", folder, "--queues", "9")
+    assert shown.code == 0
+    assert str(QUEUES[0]) in shown.out
+    assert "no damage is known" in shown.out
+    assert contents(folder) == before
+
+
+def test_verify_reads_everything_and_changes_nothing(cli: Cli, folder: Path) -> None:
+    before = contents(folder)
+    shown = cli("verify", folder)
+    assert shown.code == 0
+    assert "no damage is known" in shown.out
+    facts = cli("verify", folder, "--json").json
+    assert (facts["whole"], facts["entry_count"], facts["missing_count"]) == (True, 12, 0)
+    assert contents(folder) == before
+
+
+def damage_payload(folder: Path) -> None:
+    """Flip a bit in the payload of one message of the second queue, wherever it is kept."""
+    wanted = b"message 2"
+    for path in sorted(folder.rglob("*")):
+        if not path.is_file():
+            continue
+        data = bytearray(path.read_bytes())
+        places = [place for place in range(len(data)) if data.startswith(wanted, place)]
+        if places:
+            data[places[-1] + 4] ^= 1
+            path.write_bytes(data)
+            return
+    raise AssertionError("the message is nowhere")
+
+
+def test_verify_finds_damage_and_says_whose_it_is(cli: Cli, tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "data")
+    damage_payload(folder)
+    result = cli("verify", folder, "--json")
+    assert result.code == 1
+    assert (result.json["whole"], result.json["missing_count"]) == (False, 1)
+    (damage,) = result.json["damage"]
+    assert damage["queue"] in [str(each) for each in QUEUES]
+    assert (damage["first_lost_seq"], damage["lost_count"]) == (3, 1)
+    shown = cli("verify", folder)
+    assert shown.code == 1
+    assert "damage in 1 places" in shown.out
+    inspected = cli("inspect", folder, "--json")
+    assert inspected.code == 0
+
+
+def test_tail_prints_messages(cli: Cli, folder: Path) -> None:
+    before = contents(folder)
+    lines = [json.loads(line) for line in cli("tail", folder, "--json").out.splitlines()]
+    assert len(lines) == 12
+    assert {line["queue"] for line in lines} == {str(each) for each in QUEUES}
+    shown = cli("tail", folder, "--queue", str(QUEUES[1]), "--from", "4")
+    assert [line.split()[-2:] for line in shown.out.splitlines()] == [
+        ["message", "3"],
+        ["message", "4"],
+    ]
+    assert len(cli("tail", folder, "-n", "2").out.splitlines()) == 2
+    assert contents(folder) == before
+
+
+def test_tail_of_a_folder_cannot_follow(cli: Cli, folder: Path) -> None:
+    result = cli("tail", folder, "--follow")
+    assert result.code == 2
+    assert "needs --url" in result.sentence
+
+
+def test_a_folder_in_use_is_left_to_its_router(cli: Cli, router: RouterProcess) -> None:
+    for verb in (["inspect"], ["verify"], ["tail"], ["repair"]):
+        result = cli(*verb, router.folder)
+        assert result.code == 2
+        assert f"process {router.process.pid}" in result.sentence
+    result = cli("backup", router.folder.with_name("copy"), "--data", router.folder)
+    assert result.code == 2
+    assert "give its address with --url" in result.sentence
+    assert not router.folder.with_name("copy").exists()
+
+
+# A running router.
+
+
+@pytest.fixture
+def router(tmp_path: Path) -> Iterator[RouterProcess]:
+    with running(tmp_path / "served") as made:
+        yield made
+
+
+def test_tail_follows_a_router(cli: Cli, router: RouterProcess) -> None:
+    queue, other = router.create(), router.create()
+    router.append(queue, b"one")
+    router.append(other, b"two")
+    both = cli("tail", "--url", router.url, "--json").out.splitlines()
+    assert len(both) == 2
+    process = run_cli("tail", "--url", router.url, "-q", queue, "-f", "-n", "1", "--json")
+    assert json.loads(process.stdout)["seq"] == 1
+
+
+def test_a_router_is_backed_up_while_it_serves(cli: Cli, router: RouterProcess) -> None:
+    queue = router.create()
+    for index in range(10):
+        router.append(queue, b"m%d" % index)
+    copy = router.folder.with_name("copy")
+    result = cli("backup", copy, "--url", router.url, "--json")
+    assert (result.code, result.error) == (0, "")
+    assert result.json["files"] == len(contents(copy)) - 1
+    router.append(queue, b"after")
+    again = cli("backup", copy, "--url", router.url)
+    assert again.code == 2
+    assert "it is not empty" in again.sentence
+    assert cli("verify", copy, "--json").json["entry_count"] == 10
+    inside = cli("backup", router.folder / "inside", "--url", router.url)
+    assert "inside the data folder" in inside.sentence
+    restored = router.folder.with_name("restored")
+    assert cli("restore", copy, restored).code == 0
+    with running(restored) as second:
+        assert second.seqs(queue) == list(range(1, 11))
+        assert second.append(queue, b"goes on") == 11
+
+
+def test_an_address_without_a_router_is_said_so(cli: Cli) -> None:
+    result = cli("tail", "--url", "http://127.0.0.1:1")
+    assert result.code == 2
+    assert "no router answers at http://127.0.0.1:1" in result.sentence
+    assert "write http://" in cli("tail", "--url", "router").sentence
+
+
+# Copies.
+
+
+def test_a_backup_is_restored_as_it_was(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    before = contents(folder)
+    assert cli("backup", tmp_path / "copy", "--data", folder).code == 0
+    assert contents(folder) == before
+    facts = cli("restore", tmp_path / "copy", tmp_path / "back", "--json").json
+    assert facts["files"] == len(before)
+    assert contents(tmp_path / "back") == before
+    verified = cli("verify", tmp_path / "copy", "--json").json
+    assert (verified["whole"], verified["checked_files"]) == (True, len(before))
+
+
+def test_restoring_refuses_what_is_not_whole(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    cli("backup", copy, "--data", folder)
+    pristine = contents(copy)
+    some_file = next(name for name in pristine if name not in ("FORMAT", "BACKUP.json"))
+
+    def refused(sentence: str) -> None:
+        result = cli("restore", copy, tmp_path / "back")
+        assert result.code == 2
+        assert sentence in result.sentence
+        assert not (tmp_path / "back").exists()
+        shutil.rmtree(copy)
+        for name, data in pristine.items():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            (copy / name).write_bytes(data)
+
+    (copy / some_file).write_bytes(pristine[some_file] + b"x")
+    refused("it differs from what was backed up")
+    (copy / some_file).unlink()
+    refused("it is missing")
+    (copy / "more").write_bytes(b"x")
+    refused("it is not on the list")
+    (copy / "BACKUP.json").unlink()
+    refused("no backup ended there")
+    (copy / "BACKUP.json").write_text("{}")
+    refused("it is no list of files")
+    (copy / "BACKUP.json").write_bytes(
+        pristine["BACKUP.json"].replace(some_file.encode(), b"../" + some_file.encode())
+    )
+    refused("which is outside")
+
+
+def test_restoring_refuses_a_folder_that_holds_something(
+    cli: Cli, folder: Path, tmp_path: Path
+) -> None:
+    cli("backup", tmp_path / "copy", "--data", folder)
+    before = contents(folder)
+    result = cli("restore", tmp_path / "copy", folder)
+    assert result.code == 2
+    assert "it is not empty" in result.sentence
+    assert contents(folder) == before
+
+
+def test_a_backup_does_not_go_into_the_folder_itself(cli: Cli, folder: Path) -> None:
+    result = cli("backup", folder / "copy", "--data", folder)
+    assert result.code == 2
+    assert "inside the data folder" in result.sentence
+
+
+# Mending.
+
+
+def test_nothing_is_repaired_where_all_is_whole(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    before = contents(folder)
+    assert "nothing to repair" in cli("repair", folder, "--apply").out
+    assert cli("repair", folder, "--json").json["before"]["whole"] is True
+    assert contents(folder) == before
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+def test_repair_says_first_and_copies_before_it_changes(cli: Cli, tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "data")
+    damage_payload(folder)
+    damaged = contents(folder)
+    dry = cli("repair", folder)
+    assert dry.code == 1
+    assert "11 messages in 3 queues are readable, 1 are not" in dry.out
+    assert "nothing was changed" in dry.out
+    assert contents(folder) == damaged
+    facts = cli("repair", folder, "--apply", "--json").json
+    assert facts["applied"] is True
+    assert facts["after"]["entry_count"] == 11
+    kept = contents(Path(facts["copy"]))
+    kept.pop("BACKUP.json")
+    assert kept == damaged, "the copy is the folder as it was"
+    assert len(cli("tail", folder).out.splitlines()) == 11
+
+
+def test_what_cannot_even_be_opened_is_left_alone(cli: Cli, tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "data")
+    (folder / "FORMAT").write_bytes(b"syncline log one\n")
+    before = contents(folder)
+    for verb in (["verify"], ["repair", "--apply"], ["inspect"]):
+        result = cli(*verb, folder)
+        assert result.code == 2
+        assert "FORMAT is damaged" in result.sentence
+        assert "Traceback" not in result.error
+    assert contents(folder) == before
+
+
+# Words about the machine and the settings.
+
+
+def test_config_prints_values_with_their_origin(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "syncline.toml").write_text("[http]\nport = 9000\n")
+    monkeypatch.setenv("SYNCLINE_LOG_LEVEL", "debug")
+    monkeypatch.setenv("SYNCLINE_HTTP_TOKEN", "do-not-show-this-one")
+    found = {
+        each["key"]: each
+        for each in cli("config", "--set", "store.folder=elsewhere", "--json").json
+    }
+    assert (found["http.port"]["value"], found["http.port"]["origin"]) == (
+        9000,
+        "file syncline.toml",
+    )
+    assert found["log.level"]["origin"] == "environment SYNCLINE_LOG_LEVEL"
+    assert found["store.folder"]["origin"] == "flag store.folder"
+    assert found["http.host"]["origin"] == "default"
+    shown = cli("config")
+    assert "file syncline.toml" in shown.out
+    assert "do-not-show-this-one" not in shown.out
+    assert "do-not-show-this-one" not in cli("config", "--toml").out
+
+
+def test_config_writes_a_file_that_it_reads(cli: Cli, tmp_path: Path) -> None:
+    text = cli("config", "--set", "http.port=81", "--toml").out
+    (tmp_path / "made.toml").write_text(text)
+    found = cli("config", "--config", "made.toml", "--json").json
+    assert {each["key"]: each["value"] for each in found}["http.port"] == 81
+    assert all(each["origin"] == "file made.toml" for each in found)
+
+
+def test_config_checks(cli: Cli, tmp_path: Path) -> None:
+    assert cli("config", "--check").out == "the configuration is good\n"
+    assert cli("config", "--check", "--json").json == {"good": True}
+    (tmp_path / "syncline.toml").write_text("[http]\nprot = 9000\n")
+    result = cli("config", "--check")
+    assert result.code == 2
+    assert "did you mean http.port?" in result.sentence
+
+
+def test_doctor_measures_the_disk_and_lists_packages(cli: Cli, tmp_path: Path) -> None:
+    facts = cli("doctor", tmp_path / "not" / "yet", "--json").json
+    assert facts["packages"]["syncline"]
+    assert facts["packages"]["starlette"]
+    assert facts["disk"]["sync_median_ms"] > 0
+    assert facts["disk"]["sync_slowest_ms"] >= facts["disk"]["sync_median_ms"]
+    assert facts["disk"]["free_bytes"] > 0
+    assert facts["disk"]["file_system"] != "unknown"
+    assert not (tmp_path / "not").exists()
+    shown = cli("doctor")
+    assert shown.code == 0
+    assert "sync_median_ms" in shown.out
+
+
+# Errors.
+
+
+def test_an_error_is_one_sentence_or_a_traceback_if_asked(cli: Cli, tmp_path: Path) -> None:
+    result = cli("inspect", tmp_path / "nowhere")
+    assert (result.code, result.out) == (2, "")
+    assert result.error.startswith("error: ")
+    assert "there is no such folder" in result.sentence
+    assert "Traceback" not in result.error
+    assert "Traceback" in cli("--debug", "inspect", tmp_path / "nowhere").error
+    facts = json.loads(cli("inspect", tmp_path / "nowhere", "--json").error)
+    assert facts["error"] == "ForeignFolderError"
+
+
+def test_words_that_are_no_verb_are_refused(cli: Cli) -> None:
+    assert cli("inspekt").code == 2
+    assert cli("inspect", "--queues", "x").code == 2
+    assert cli("--version").out.startswith("syncline ")
