@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from bench.log.in_process import available_peers
 from bench.log.plan import KB
+from bench.log.resp import make_queues
 from bench.log.setting import Setting
 from bench.log.sockets import CONNECTIONS
 from bench.log.worker import OURS
@@ -95,6 +96,7 @@ def _embedded_cost(setting: Setting, device: PrivateDevice, store: str) -> Cost:
 def _redis_cost(setting: Setting, device: PrivateDevice) -> Cost:
     count = setting.plan.socket_counts[1 * KB, 1]
     with setting.fresh_folder(device.folder) as folder, redis.redis_always(folder) as server:
+        make_queues(server.port, setting.plan.queue_count)
         before = _settled_counters(device)
         result = append_messages(
             server,

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bench.log.resp import bulk, count_stored, make_queues, request
 from bench.support.processes import BenchError, cpu_seconds
 from bench.support.redis_benchmark import key
 
@@ -29,14 +30,6 @@ _SILENCE_SECONDS_MAX = 60
 class Trip:
     request: bytes
     reply: bytes
-
-
-def request(*words: bytes) -> bytes:
-    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(w), w) for w in words)
-
-
-def bulk(value: bytes) -> bytes:
-    return b"$%d\r\n%s\r\n" % (len(value), value)
 
 
 class Connection:
@@ -132,7 +125,8 @@ def build(
 
 
 def _next_id(last_seq: dict[int, int], queue: int) -> bytes:
-    last_seq[queue] = last_seq.get(queue, 0) + 1
+    # The first message of each queue was the one that made it.
+    last_seq[queue] = last_seq.get(queue, 1) + 1
     return b"%d-0" % last_seq[queue]
 
 
@@ -147,71 +141,13 @@ def _deliveries(numbered: list[list[tuple[bytes, bytes]]], body: bytes) -> list[
     return trips
 
 
-def make_queues(port: int, queue_count: int) -> None:
-    """Each queue gets one message, which is acknowledged at once: from then on it exists, empty.
-
-    A server that asks to be asked again later is.
-    """
-    with socket.create_connection(("127.0.0.1", port), 30) as link:
-        wanted = list(range(queue_count))
-        for _ in range(_MAKE_TRIES_MAX):
-            again: list[int] = []
-            for start in range(0, len(wanted), _TOGETHER):
-                group = wanted[start : start + _TOGETHER]
-                asked = [request(b"XADD", key(index), b"1-0", b"f", b"-") for index in group]
-                lines = _ask(link, asked, lines_each=(1, 2))
-                refused = [line.startswith(b"-") for line in lines]
-                again += [index for index, is_refused in zip(group, refused, strict=True) if is_refused]
-                made = [index for index, is_refused in zip(group, refused, strict=True) if not is_refused]
-                _ask(link, [request(b"XDEL", key(index), b"1-0") for index in made])
-            if not again:
-                return
-            wanted = again
-            time.sleep(_RETRY_SECONDS)
-    raise BenchError(f"{len(again)} of {queue_count} queues could not be made")
-
-
-def count_stored(port: int, queue_count: int) -> int:
-    """What the server says it holds, queue by queue."""
-    total = 0
-    with socket.create_connection(("127.0.0.1", port), 30) as link:
-        for start in range(0, queue_count, 1000):
-            asked = range(start, min(start + 1000, queue_count))
-            link.sendall(b"".join(request(b"XLEN", key(index)) for index in asked))
-            received = b""
-            while received.count(b"\r\n") < len(asked):
-                more = link.recv(_RECEIVE_BYTES)
-                if not more:
-                    raise BenchError("the server closed the connection")
-                received += more
-            total += sum(int(line[1:]) for line in received.split())
-    return total
-
-
-def check_stored_body(port: int, queue_count: int, body: bytes) -> None:
-    """The first queue that holds anything must hold this body, whole."""
-    with socket.create_connection(("127.0.0.1", port), 30) as link:
-        for index in range(queue_count):
-            link.sendall(request(b"XRANGE", key(index), b"-", b"+", b"COUNT", b"1"))
-            received = link.recv(_RECEIVE_BYTES)
-            if received == b"*0\r\n":
-                continue
-            while len(received) < len(body):
-                received += link.recv(_RECEIVE_BYTES)
-            if not received.endswith(bulk(body)):
-                raise BenchError(
-                    f"a stored message is not the one that was sent: {received!r:.200}"
-                )
-            return
-    raise BenchError("no queue holds a message")
-
-
 def main(task: dict[str, Any]) -> dict[str, float]:
     port, pid = int(task["port"]), int(task["server_pid"])
     body = random.Random(2).randbytes(int(task["body_bytes"]))
     fill, take = build(
         task["connections"], task["pipelined"], task["trip_count"], task["queue_count"], body
     )
+    make_queues(port, task["queue_count"])
     fill_seconds = run_trips(port, fill)
     message_count = task["connections"] * task["pipelined"] * task["trip_count"]
     stored = count_stored(port, task["queue_count"])

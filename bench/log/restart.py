@@ -40,7 +40,7 @@ def measure(setting: Setting) -> list[Figure]:
         for folder, count in ((first, few), (second, many)):
             setting.doing(f"creating {count:,} idle queues")
             _fill_and_kill(folder, count, 0, setting)
-            idle[count] = _open(folder, count, 0, setting)
+            idle[count] = _open(folder, count, 0, setting, rests=True)
             idle[count]["disk_bytes"] = _disk_bytes(folder)
     import_seconds = _import_seconds()
     _print(setting, opened, idle, import_seconds)
@@ -85,10 +85,10 @@ def _fill_and_kill(folder: Path, queue_count: int, message_count: int, setting: 
 
 
 def _open(
-    folder: Path, queue_count: int, message_count: int, setting: Setting, *, counts: bool = False
+    folder: Path, queue_count: int, message_count: int, setting: Setting, **options: bool
 ) -> Result:
     task = {"task": "open", **_task(folder, queue_count, message_count, setting)}
-    result: Result = run_worker(_MODULE, {**task, "counts_lost": counts})
+    result: Result = run_worker(_MODULE, {**task, **options})
     return result
 
 
@@ -114,7 +114,7 @@ def _open_rounds(setting: Setting, folders: dict[int, Path]) -> dict[str, list[R
     )
     setting.doing("looking for every message")
     for count, folder in folders.items():
-        opened[f"{count} check"] = [_open(folder, count, message_count, setting, counts=True)]
+        opened[f"{count} check"] = [_open(folder, count, message_count, setting, counts_lost=True)]
     return opened
 
 
@@ -156,7 +156,7 @@ def _print(
     keys = ("mapped_bytes", "anonymous_bytes", "resident_bytes", "heap_blocks", "disk_bytes")
     setting.console.print(
         values_table(
-            "A store of idle queues, just opened",
+            "A store of idle queues, opened and at rest",
             ["queues", *(key.replace("_", " ") for key in keys), "open files"],
             [
                 [
@@ -223,7 +223,7 @@ def _idle_figures(fewer: Result, more: Result, few: int, many: int) -> list[Figu
         Figure(
             f"heap objects per idle queue, {many:,} queues",
             round(each("heap_blocks"), 3),
-            bar=at_most("no heap object", 0),
+            bar=at_most("no heap object", 0.001),
             note=f"{each('anonymous_bytes'):.1f} B of anonymous memory",
         ),
         Figure(f"open files, {many:,} queues", more["open_file_count"], bar=at_most("<= 80", 80)),

@@ -7,6 +7,7 @@ behind, so nothing is lost by that. The tail of the log is left long on purpose:
 are appended without upkeep, as after a burst.
 """
 
+import gc
 import json
 import os
 import sys
@@ -19,12 +20,14 @@ from bench.log.ours import as_stream, create_queues, now_ms, open_ours
 from bench.support.workload import queue_id
 from syncline.storage.base import Store, commit, run_jobs
 from syncline.values import limits
+from syncline.values.ids import StreamId
 
 Task = Mapping[str, Any]
 
 _BATCH_COUNT = 2048
 # Spreads consecutive messages over all queues; no queue count of ours shares a factor with it.
 _STRIDE = 7_368_787
+_RESTING_BATCHES_MAX = 20_000
 
 
 def say(result: Mapping[str, object]) -> None:
@@ -90,13 +93,15 @@ def open_again(task: Task) -> None:
     queue_count, message_count = task["queue_count"], task["message_count"]
     blocks_before, memory_before = sys.getallocatedblocks(), memory()
     began = time.perf_counter()
-    store = open_ours(Path(task["folder"]), has_job_process=False)
+    store = open_ours(Path(task["folder"]), is_durable=not task.get("rests"), has_job_process=False)
     opened = time.perf_counter()
     first = as_stream(queue_id(queue_count // 2))
     entries = store.read(first, 0, 1, limits.read_bytes_max)
     ended = time.perf_counter()
     if bool(entries) != bool(message_count):
         raise SystemExit("the first read did not find its message")
+    if task.get("rests"):
+        rest(store, first)
     result: dict[str, object] = {
         "seconds": ended - began,
         "open_seconds": opened - began,
@@ -113,6 +118,20 @@ def open_again(task: Task) -> None:
     sys.stdout.flush()
     # Without closing: the next one to open finds the store as the kill has left it.
     os._exit(0)
+
+
+def rest(store: Store, stream: StreamId) -> None:
+    """Until what the restart left to do is done: a little of it is done with every batch."""
+    blocks = sys.getallocatedblocks()
+    for turn in range(1, _RESTING_BATCHES_MAX):
+        store.truncate_before(stream, store.append(stream, b"", now_ms()) + 1)
+        commit(store)
+        run_jobs(store)
+        if turn % 64 == 0:
+            gc.collect()
+            if sys.getallocatedblocks() >= blocks:
+                return
+            blocks = sys.getallocatedblocks()
 
 
 def lost_count(store: Store, queue_count: int, message_count: int) -> int:

@@ -16,7 +16,7 @@ from statistics import median
 
 from bench.log.http_rounds import measure_http
 from bench.log.plan import KB
-from bench.log.resp_client import check_stored_body, count_stored
+from bench.log.resp import check_stored_body, count_stored, make_queues
 from bench.log.setting import Setting
 from bench.log.worker import OURS
 from bench.peers import nats, redis
@@ -114,6 +114,7 @@ def _append_rounds(
 
     def run(opener: Opener) -> Result:
         with setting.fresh_folder() as folder, opener(folder) as server:
+            make_queues(server.port, plan.queue_count)
             result = append_messages(
                 server,
                 count=count,

@@ -124,7 +124,7 @@ def test_verify_reads_everything_and_changes_nothing(cli: Cli, folder: Path) -> 
 
 
 def damage_payload(folder: Path) -> None:
-    """Flip a bit in the payload of one message of the second queue, wherever it is kept."""
+    """Flip a bit in the payload of one message of the last queue, where the log keeps it."""
     wanted = b"message 2"
     for path in sorted(folder.rglob("*")):
         if not path.is_file():
@@ -144,12 +144,15 @@ def test_verify_finds_damage_and_says_whose_it_is(cli: Cli, tmp_path: Path) -> N
     result = cli("verify", folder, "--json")
     assert result.code == 1
     assert (result.json["whole"], result.json["missing_count"]) == (False, 1)
-    (damage,) = result.json["damage"]
-    assert damage["queue"] in [str(each) for each in QUEUES]
-    assert (damage["first_lost_seq"], damage["lost_count"]) == (3, 1)
+    lost = [
+        (each["queue"], each["first_lost_seq"], each["lost_count"])
+        for each in result.json["damage"]
+        if each["lost_count"]
+    ]
+    assert lost == [(str(QUEUES[2]), 3, 1)]
     shown = cli("verify", folder)
     assert shown.code == 1
-    assert "damage in 1 places" in shown.out
+    assert str(QUEUES[2]) in shown.out
     inspected = cli("inspect", folder, "--json")
     assert inspected.code == 0
 

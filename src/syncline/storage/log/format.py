@@ -15,10 +15,10 @@ Batch header, 48 bytes:
     32  4  length          bytes of all records that follow
     36  4  record count
     40  4  previous crc    crc field of the batch before: batches are a chain
-    44  4  crc             CRC32C of bytes 0-43 and of the crc fields of all records
+    44  4  crc             CRC32C of bytes 0-43 and of the crc fields of all records, from the tag
 
 Record, 48 bytes and its payload:
-     0  4  crc             CRC32C of bytes 4-47 and the payload, seeded with position and epoch
+     0  4  crc             CRC32C of bytes 4-47 and the payload, from position, epoch and tag
      4  4  kind << 24 | payload length
      8 24  stream
     32  8  last << 24 | unread   the stream once this record is applied: the highest sequence
@@ -26,7 +26,8 @@ Record, 48 bytes and its payload:
     40  8  time << 16 | quota    milliseconds since 1970
 
 Position and epoch are not stored in a record but start its checksum: remains in a recycled segment
-and records written to the wrong place never validate.
+and records written to the wrong place never validate. Both checksums also start from the store's
+tag, the first four bytes of its id: a message that looks like a batch or a record is none.
 
 The kind byte holds the record kind in its low five bits, then what the stream is after the record:
 0x20 has a snapshot, 0x40 blocked by its quota, 0x80 a document. So every record of a stream is a
@@ -106,6 +107,14 @@ def checksum_seed(position: int, epoch: int) -> int:
     return (position ^ (position >> 32) * 0x9E3779B1 ^ epoch * 0x85EBCA6B) & 0xFFFF_FFFF
 
 
+def store_tag(store_id: bytes) -> int:
+    """What tells this store's records from bytes that a peer made up and had stored as a message.
+
+    No peer ever sees it, or a checksum that it went into.
+    """
+    return int.from_bytes(store_id[:4], "little")
+
+
 def align(position: int) -> int:
     """The next block boundary."""
     return (position + BLOCK_BYTES - 1) & -BLOCK_BYTES
@@ -151,12 +160,13 @@ def encode_batch_header(
     length: int,
     record_crcs: list[int],
     previous_crc: int,
+    tag: int = 0,
 ) -> tuple[bytes, int]:
-    """The header and its crc, which the next batch carries."""
+    """The header and its crc, which the next batch carries. `tag` is the store's."""
     head = BATCH_HEADER.pack(
         BATCH_MAGIC, epoch, number, position, time_ms, length, len(record_crcs), previous_crc, 0
     )[:-4]
-    crc = crc32c_extend(0, head + struct.pack(f"<{len(record_crcs)}I", *record_crcs))
+    crc = crc32c_extend(tag, head + struct.pack(f"<{len(record_crcs)}I", *record_crcs))
     return head + CRC.pack(crc), crc
 
 

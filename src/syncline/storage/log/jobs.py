@@ -36,6 +36,8 @@ class SealJob:
     # Newest generation first, in every job.
     table_paths: tuple[str, ...]
     run_path: str
+    # The store's, see `format.store_tag`.
+    tag: int = 0
 
 
 @dataclass(frozen=True, slots=True)

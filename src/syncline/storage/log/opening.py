@@ -12,7 +12,7 @@ from syncline.errors import ConfigError, CorruptionError
 from syncline.storage.base import Damage
 from syncline.storage.files import Files, Lock
 from syncline.storage.folder import claim_folder
-from syncline.storage.log.format import BLOCK_BYTES, FORMAT_VERSION
+from syncline.storage.log.format import BLOCK_BYTES, FORMAT_VERSION, store_tag
 from syncline.storage.log.manifest import Manifest, ManifestState
 from syncline.storage.log.preparing import write_table
 from syncline.storage.log.recovery import Replay, replay_log
@@ -60,7 +60,7 @@ def open_log(
     try:
         manifest = Manifest.open(files, folder)
         if manifest is None:
-            manifest = _create(folder, files, options)
+            manifest = _create(folder, files, options, store_tag(store_id))
         return _open_parts(folder, files, options, now_ms, lock, store_id, manifest, progress)
     except BaseException:
         lock.release()
@@ -78,9 +78,9 @@ def _check_segment_bytes(segment_bytes: int) -> None:
         )
 
 
-def _create(folder: str, files: Files, options: StoreOptions) -> Manifest:
+def _create(folder: str, files: Files, options: StoreOptions, tag: int) -> Manifest:
     """Everything that the first manifest lists is durable before it is written."""
-    segments = Segments(files, f"{folder}/wal", options.segment_bytes, epoch=0)
+    segments = Segments(files, f"{folder}/wal", options.segment_bytes, 0, tag)
     first_path = segments.path(_FIRST_SEGMENT)
     if files.exists(first_path):
         file = files.open(first_path, writable=False)
@@ -88,7 +88,7 @@ def _create(folder: str, files: Files, options: StoreOptions) -> Manifest:
             data = file.read(0, file.size())
         finally:
             file.close()
-        if next_batch(data, 0, _FIRST_SEGMENT * options.segment_bytes, None) is not None:
+        if next_batch(data, 0, _FIRST_SEGMENT * options.segment_bytes, None, tag) is not None:
             raise CorruptionError(f"{folder}/CURRENT", 0, "it is missing, and the log is not")
     for name in FOLDERS:
         files.make_folder(f"{folder}/{name}")
@@ -124,7 +124,8 @@ def _open_parts(
     runs = RunSet(files, f"{folder}/runs")
     runs.open(state.runs)
     table = _open_table(folder, files, state)
-    segments = Segments(files, f"{folder}/wal", state.segment_bytes, state.epoch + 1)
+    tag = store_tag(store_id)
+    segments = Segments(files, f"{folder}/wal", state.segment_bytes, state.epoch + 1, tag)
     chain = Chain(state.previous_number, state.previous_crc, state.previous_epoch)
     replay = replay_log(files, segments, state.oldest_segment, chain, table.applied, progress)
     table.expect_strays(state.checkpoint, replay.end)

@@ -101,14 +101,16 @@ def _replay_segments(
         progress(step, len(numbers))
         behind = numbers[step + 1] if step + 1 < len(numbers) else None
         data_behind = b"" if behind is None else _read_segment(files, segments, behind)
-        is_followed = (
-            behind is not None
-            and next_batch(data_behind, 0, behind * segments.segment_bytes, None) is not None
+        first_behind = (
+            None
+            if behind is None
+            else next_batch(data_behind, 0, behind * segments.segment_bytes, None, segments.tag)
         )
         replay.chain_before[number] = replay.chain
         replay.record_count_in_last = 0
-        _replay_segment(replay, segments, number, data, counted_to, is_followed=is_followed)
-        if not is_followed:
+        number_behind = first_behind.header.number if first_behind is not None else 0
+        _replay_segment(replay, segments, number, data, counted_to, number_behind)
+        if first_behind is None:
             if replay.torn_tail_count:
                 _keep_torn(files, segments, number, data, replay.end)
             for unused in numbers[step + 1 :]:
@@ -152,11 +154,11 @@ def _replay_segment(
     number: int,
     data: bytes,
     counted_to: int,
-    *,
-    is_followed: bool,
+    number_behind: int,
 ) -> None:
     start = number * segments.segment_bytes
-    for part in batches(data, start, replay.chain, is_followed=is_followed):
+    parts = batches(data, start, replay.chain, number_behind=number_behind, tag=segments.tag)
+    for part in parts:
         match part:
             case WholeBatch(header=header, records=records):
                 segments.note_epoch(header.position, header.epoch)
@@ -170,7 +172,7 @@ def _replay_segment(
                 _take_records(replay, part.records, data, start, counted_to, segments.path(number))
             case End(position=position, is_torn=is_torn):
                 replay.end = position
-                replay.torn_tail_count += is_torn
+                replay.torn_tail_count += is_torn and not number_behind
 
 
 def _report_stretch(replay: Replay, part: DamagedStretch, start: int, path: str) -> None:

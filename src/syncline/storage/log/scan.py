@@ -77,39 +77,47 @@ class End:
 
 
 def batches(
-    data: bytes, segment_start: int, chain: Chain | None, *, is_followed: bool = False
+    data: bytes,
+    segment_start: int,
+    chain: Chain | None,
+    *,
+    number_behind: int = 0,
+    tag: int = 0,
 ) -> Iterator[WholeBatch | DamagedStretch | End]:
     """What a segment holds, in order; the last item is always its `End`.
 
-    `chain` is the last batch before the segment, None if unknown. With `is_followed` a later
-    segment holds batches, so whatever is missing at the end of this one is damage.
+    `chain` is the last batch before the segment, None if unknown. `number_behind` is the number of
+    the first batch of the next segment, 0 if there is none: if it does not follow the last batch of
+    this one, what is unreadable at its end was acknowledged once. `tag` is the store's.
     """
     offset = 0
     while True:
-        batch = _batch_at(data, offset, segment_start, chain)
+        batch = _batch_at(data, offset, segment_start, chain, tag)
         if batch is not None:
             yield batch
             chain = batch.chain
             offset = align(batch.header.end - segment_start)
             continue
-        behind = next_batch(data, offset, segment_start, chain)
+        behind = next_batch(data, offset, segment_start, chain, tag)
         if behind is None:
             break
-        yield _damaged(data, offset, behind.header.position - segment_start, segment_start, chain)
+        end = behind.header.position - segment_start
+        yield _damaged(data, offset, end, segment_start, chain, tag)
         # The chain is broken by the damage: what follows is taken on its own checksum.
         chain = Chain(behind.header.number - 1, behind.header.previous_crc, behind.header.epoch)
         offset = behind.header.position - segment_start
     torn = parse_batch_header(data, offset, segment_start + offset)
     is_torn = torn is not None and (chain is None or torn.epoch >= chain.epoch)
-    if is_followed and is_torn:
-        # Not the end of the log: the next segment was begun only after this was durable.
-        yield _damaged(data, offset, len(data), segment_start, chain)
+    last_number = chain.number if chain is not None else 0
+    if is_torn and number_behind not in (0, last_number + 1):
+        # Where the log does go on, this is the torn end of an earlier opening; here it does not.
+        yield _damaged(data, offset, len(data), segment_start, chain, tag)
         is_torn = False
     yield End(segment_start + offset, is_torn)
 
 
 def _batch_at(
-    data: bytes, offset: int, segment_start: int, chain: Chain | None
+    data: bytes, offset: int, segment_start: int, chain: Chain | None, tag: int
 ) -> WholeBatch | None:
     header = parse_batch_header(data, offset, segment_start + offset)
     if header is None:
@@ -120,19 +128,19 @@ def _batch_at(
         or header.epoch < chain.epoch
     ):
         return None
-    records = _whole_records(data, offset, segment_start, header)
+    records = _whole_records(data, offset, segment_start, header, tag)
     return None if records is None else WholeBatch(header, records)
 
 
 def _whole_records(
-    data: bytes, offset: int, segment_start: int, header: BatchHeader
+    data: bytes, offset: int, segment_start: int, header: BatchHeader, tag: int
 ) -> list[RawRecord] | None:
     """All records of a batch, or None if one is bad or the header's own checksum fails."""
     records: list[RawRecord] = []
     crcs: list[int] = []
     at = offset + BATCH_HEADER_BYTES
     end = at + header.length
-    epoch = header.epoch
+    epoch = header.epoch ^ tag
     unpack = RECORD_HEADER.unpack_from
     for _ in range(header.record_count):
         if at + RECORD_HEADER_BYTES > end:
@@ -151,13 +159,13 @@ def _whole_records(
     if at != end:
         return None
     head = data[offset : offset + BATCH_HEADER_BYTES - 4]
-    if crc32c_extend(0, head + pack(f"<{len(crcs)}I", *crcs)) != header.crc:
+    if crc32c_extend(tag, head + pack(f"<{len(crcs)}I", *crcs)) != header.crc:
         return None
     return records
 
 
 def next_batch(
-    data: bytes, offset: int, segment_start: int, chain: Chain | None
+    data: bytes, offset: int, segment_start: int, chain: Chain | None, tag: int = 0
 ) -> WholeBatch | None:
     """The first whole batch from `offset` on that was written after `chain`.
 
@@ -172,7 +180,7 @@ def next_batch(
         if header is not None and (
             chain is None or (header.number > chain.number and header.epoch >= chain.epoch)
         ):
-            records = _whole_records(data, at, segment_start, header)
+            records = _whole_records(data, at, segment_start, header, tag)
             if records is not None:
                 return WholeBatch(header, records)
         at += BLOCK_BYTES
@@ -180,7 +188,7 @@ def next_batch(
 
 
 def _damaged(
-    data: bytes, start: int, end: int, segment_start: int, chain: Chain | None
+    data: bytes, start: int, end: int, segment_start: int, chain: Chain | None, tag: int
 ) -> DamagedStretch:
     if start == end:
         return DamagedStretch(
@@ -197,7 +205,7 @@ def _damaged(
     reason = "a batch fails its checksum" if header is not None else "a batch header is unreadable"
     best: tuple[list[RawRecord], list[bytes]] = ([], [])
     for epoch in epochs:
-        found = _salvage(data, start + BATCH_HEADER_BYTES, end, segment_start, epoch)
+        found = _salvage(data, start + BATCH_HEADER_BYTES, end, segment_start, epoch ^ tag)
         if len(found[0]) >= len(best[0]):
             best = found
     return DamagedStretch(segment_start + start, segment_start + end, reason, *best)

@@ -62,7 +62,6 @@ class _Segment:
     last_number: int = 0
     # Where its batches end, and whether something that is no batch was begun there.
     end: int = 0
-    is_torn: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +104,7 @@ def seal(files: Files, job: SealJob) -> SealResult:
                 damage.append(Damage(path, 0, "the segment is missing"))
                 number_behind = 0
                 continue
-            segment = _scan(path, number * job.segment_bytes, data, number_behind)
+            segment = _scan(path, number * job.segment_bytes, data, number_behind, job.tag)
             damage += _damage_of(segment, number_behind, table)
             rows = _newest_snapshots(_live_rows(segment, table), snapshot_streams)
             live_bytes += _write_rows(data, rows, writer)
@@ -139,18 +138,9 @@ def _number_behind(files: Files, job: SealJob, newest: tuple[int, str]) -> int:
     return batch_number if is_header else 0
 
 
-def _scan(path: str, start: int, data: bytes, number_behind: int) -> _Segment:
-    segment = _scan_once(path, start, data, is_followed=False)
-    if segment.is_torn and segment.last_number + 1 != number_behind:
-        # The log does not go on from the last whole batch: what follows it was acknowledged once.
-        # Where it does go on, the rest is the torn end of an earlier opening, and was not.
-        segment = _scan_once(path, start, data, is_followed=True)
-    return segment
-
-
-def _scan_once(path: str, start: int, data: bytes, *, is_followed: bool) -> _Segment:
+def _scan(path: str, start: int, data: bytes, number_behind: int, tag: int) -> _Segment:
     segment = _Segment(path, start, data)
-    for part in batches(data, start, None, is_followed=is_followed):
+    for part in batches(data, start, None, number_behind=number_behind, tag=tag):
         match part:
             case WholeBatch(header=header, records=records):
                 if not segment.first_number and not segment.stretches:
@@ -160,9 +150,8 @@ def _scan_once(path: str, start: int, data: bytes, *, is_followed: bool) -> _Seg
             case DamagedStretch(records=records):
                 segment.stretches.append(part)
                 segment.records += records
-            case End(position=position, is_torn=is_torn):
+            case End(position=position):
                 segment.end = position - start
-                segment.is_torn = is_torn
     return segment
 
 

@@ -34,11 +34,12 @@ _ENTRY_KINDS: Final = {
 class Segments:
     """The live segments of an open store."""
 
-    def __init__(self, files: Files, folder: str, segment_bytes: int, epoch: int) -> None:
+    def __init__(self, files: Files, folder: str, segment_bytes: int, epoch: int, tag: int) -> None:
         self._files = files
         self.folder = folder
         self.segment_bytes = segment_bytes
         self.epoch = epoch
+        self.tag = tag
         self._open: dict[int, File] = {}
         # Paths of prepared files; those sealed last, not yet made spares.
         self.spares: list[str] = []
@@ -107,7 +108,7 @@ class Segments:
         crc, kind_length, found, last_unread, time_quota = RECORD_HEADER.unpack_from(data)
         epoch = self._epoch_at(position)
         if (
-            crc32c_extend(checksum_seed(position, epoch), data[4:]) != crc
+            crc32c_extend(checksum_seed(position, epoch ^ self.tag), data[4:]) != crc
             or kind_length & LENGTH_MASK != length
             or found != stream
             or last_unread >> UNREAD_BITS != seq
@@ -124,7 +125,7 @@ class Segments:
         length = RECORD_HEADER_BYTES + (place & LENGTH_MASK)
         number, offset = divmod(position, self.segment_bytes)
         data = self._open[number].read(offset, length)
-        return parse_record(data, 0, len(data), position, self._epoch_at(position))
+        return parse_record(data, 0, len(data), position, self._epoch_at(position) ^ self.tag)
 
     def _epoch_at(self, position: int) -> int:
         if position >= self._epoch_starts[-1]:

@@ -43,6 +43,7 @@ class StagedBatch:
 
     position: int
     epoch: int
+    tag: int
     # Bytes of records that may be added before the segment or the cap ends.
     length_max: int
     # Prepared file that becomes this batch's segment; empty if the segment is there already.
@@ -88,7 +89,9 @@ class StagedBatch:
             (next_seq - 1) << 24 | (next_seq - opened.first),
             now_ms << 16 | opened.quota,
         )
-        crc = crc32c_extend(crc32c_extend(checksum_seed(position, self.epoch), body), payload)
+        crc = crc32c_extend(
+            crc32c_extend(checksum_seed(position, self.epoch ^ self.tag), body), payload
+        )
         self.pieces.append(_pack_crc(crc) + body)
         self.pieces.append(payload)
         self.crcs.append(crc)
@@ -97,6 +100,8 @@ class StagedBatch:
             opened.batch = self
             opened.pending_count += 1
             self.streams.append(opened)
+        if opened.has_deferred_ack:
+            opened.note_logged()
         return position << 24 | length
 
     def touch(self, opened: OpenStream) -> None:
@@ -116,7 +121,9 @@ class StagedBatch:
         body = RECORD_BODY.pack(
             RecordKind.ACKNOWLEDGEMENTS << 24 | len(rows), NO_STREAM, 0, now_ms << QUOTA_BITS
         )
-        crc = crc32c_extend(crc32c_extend(checksum_seed(position, self.epoch), body), rows)
+        crc = crc32c_extend(
+            crc32c_extend(checksum_seed(position, self.epoch ^ self.tag), body), rows
+        )
         self.pieces.append(CRC.pack(crc) + body)
         self.pieces.append(rows)
         self.crcs.append(crc)
@@ -128,7 +135,7 @@ class StagedBatch:
         """Nothing more is added: make the header and the images of all touched slots."""
         number = after.number + 1
         header, crc = encode_batch_header(
-            self.epoch, number, self.position, time_ms, self.length, self.crcs, after.crc
+            self.epoch, number, self.position, time_ms, self.length, self.crcs, after.crc, self.tag
         )
         self.pieces.insert(0, header)
         # Whole blocks: no block has to be read before it is written, and old remains are covered.
@@ -208,12 +215,16 @@ class Stager:
             self.chain_before[self._last_segment] = self._chain
             self._segment_record_count = 0
         length_max = min(max(min(self.batch_bytes_max, allowed), size), room - BATCH_HEADER_BYTES)
-        self._batch = StagedBatch(position, self._segments.epoch, length_max, spare_path)
+        self._batch = StagedBatch(
+            position, self._segments.epoch, self._segments.tag, length_max, spare_path
+        )
         return self._batch
 
     def defer(self, opened: OpenStream) -> None:
-        """Its `first` moved: that is written when it costs nothing, or when it must be."""
-        opened.has_deferred_ack = True
+        """Its `first` is about to move: that is written when it costs nothing, or must be."""
+        if not opened.has_deferred_ack:
+            opened.note_logged()
+            opened.has_deferred_ack = True
         self._deferred[opened] = None
 
     def forget_deferred(self, opened: OpenStream) -> None:

@@ -174,8 +174,8 @@ class LogStore:
         in_runs = opened.log_base - opened.first
         if in_runs > 0:
             self._upkeep.count_dead(min(seq, opened.log_base) - opened.first)
-        opened.move_first(seq)
         self._stager.defer(opened)
+        opened.move_first(seq)
 
     def put_snapshot(self, stream: StreamId, up_to_seq: int, payload: bytes, now_ms: int) -> None:
         opened = self._residents.load(stream)

@@ -49,6 +49,8 @@ class OpenStream:
         "flags",
         "has_deferred_ack",
         "is_deleted",
+        "logged_first",
+        "logged_flags",
         "next",
         "pending_count",
         "positions",
@@ -81,6 +83,9 @@ class OpenStream:
         # Lowest position of a record that the cursors need.
         self.cursor_position = 0
         self.has_deferred_ack = False
+        # What the log says while an acknowledgement is deferred: the slot must not be ahead of it.
+        self.logged_first = 1
+        self.logged_flags = 0
         # Batches not yet finished that hold a record of this stream, and the open one if it does.
         self.pending_count = 0
         self.batch: StagedBatch | None = None
@@ -133,18 +138,24 @@ class OpenStream:
             self.snapshot_places = self.snapshot_places[len(durable) - 1 :]
         return durable[-1] if durable else 0
 
+    def note_logged(self) -> None:
+        """All that is known of the stream now is staged for the log, or in it."""
+        self.logged_first = self.first
+        self.logged_flags = self.flags
+
     def image(self, applied: int) -> bytes:
         """The slot as of now, justified by records below `applied`."""
         if self.is_deleted:
             return encode_slot(self.stream, 0, 0, 0, applied, 0, 0, SLOT_DELETED)
+        is_behind = self.has_deferred_ack
         return encode_slot(
             self.stream,
             self.born,
-            self.first,
+            self.logged_first if is_behind else self.first,
             self.next,
             applied,
             self.quota,
-            self.flags & SLOT_FLAGS,
+            (self.logged_flags if is_behind else self.flags) & SLOT_FLAGS,
             SLOT_USED,
         )
 

@@ -270,6 +270,7 @@ class Upkeep:
             self._segments.segment_bytes,
             tuple(self._table.paths()),
             self._new_name("r", ".run", f"{self._folder}/runs"),
+            self._segments.tag,
         )
 
     def _run_task(self) -> MergeJob | MeasureJob | None:
