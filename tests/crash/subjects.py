@@ -1,26 +1,39 @@
 """The stores that the crash suite works on, opened on any files."""
 
-from importlib import import_module
 from random import Random
 
 from syncline.storage.base import Store
 from syncline.storage.files import Files
+from syncline.storage.opening import open_store
 from syncline.storage.options import StoreOptions
 from syncline.testing.clock import START_MS
-from tests.storage.under_test import SMALL, STORE_CLASSES
+from syncline.values import limits
+from tests.crash.tiny_store import (
+    BlindStore,
+    EarlyStore,
+    HastyStore,
+    TinyStore,
+    TrustingStore,
+)
 
 FOLDER = "/data"
 
-CLASSES = {
-    **STORE_CLASSES,
-    "tiny": "tests.crash.tiny_store.TinyStore",
-    "early": "tests.crash.tiny_store.EarlyStore",
-    "blind": "tests.crash.tiny_store.BlindStore",
-    "hasty": "tests.crash.tiny_store.HastyStore",
-    "trusting": "tests.crash.tiny_store.TrustingStore",
+# Small, so that files are changed, sealed, merged and compacted within a few steps.
+SMALL = StoreOptions(
+    segment_bytes=limits.segment_bytes_min,
+    file_message_count_max=8,
+    state_line_count_max=4,
+    open_file_count_max=8,
+)
+
+# Made to be caught, but for the first.
+TINY_STORES: dict[str, type[TinyStore]] = {
+    "tiny": TinyStore,
+    "early": EarlyStore,
+    "blind": BlindStore,
+    "hasty": HastyStore,
+    "trusting": TrustingStore,
 }
-# Those that ship and write to a disk.
-DISK_KINDS = ("log", "journal")
 
 
 def open_subject(
@@ -33,8 +46,8 @@ def open_subject(
     now_ms: int = START_MS,
 ) -> Store:
     """Open a store; its chance comes from `seed`."""
-    module, _, name = CLASSES[kind].rpartition(".")
-    opened: Store = getattr(import_module(module), name).open(
-        folder, files, options, now_ms=now_ms, random_bytes=Random(seed).randbytes
-    )
-    return opened
+    random_bytes = Random(seed).randbytes
+    if kind in TINY_STORES:
+        tiny = TINY_STORES[kind]
+        return tiny.open(folder, files, options, now_ms=now_ms, random_bytes=random_bytes)
+    return open_store(kind, folder, files, options, now_ms=now_ms, random_bytes=random_bytes)

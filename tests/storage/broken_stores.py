@@ -139,20 +139,17 @@ class HandsOldEntriesToTheSuccessor(MemoryStore):
             self._streams[stream].first = old.first
 
 
-BROKEN_STORES = [
-    f"{store.__module__}.{store.__name__}"
-    for store in (
-        ShowsWhatIsStaged,
-        LosesTheLastEntryOfABatch,
-        GoesOnCountingAfterDeletion,
-        LetsMarkersExpire,
-        AcknowledgesWhatNobodyRead,
-        KeepsTheAcknowledgementFromTheAppend,
-        AppendsBehindAMarker,
-        StagesAMarkerForEachRefusal,
-        ForgetsCursors,
-        ReadsOneTooMany,
-        GivesAStagedSnapshot,
-        HandsOldEntriesToTheSuccessor,
-    )
+BROKEN_STORES: list[type[MemoryStore]] = [
+    ShowsWhatIsStaged,
+    LosesTheLastEntryOfABatch,
+    GoesOnCountingAfterDeletion,
+    LetsMarkersExpire,
+    AcknowledgesWhatNobodyRead,
+    KeepsTheAcknowledgementFromTheAppend,
+    AppendsBehindAMarker,
+    StagesAMarkerForEachRefusal,
+    ForgetsCursors,
+    ReadsOneTooMany,
+    GivesAStagedSnapshot,
+    HandsOldEntriesToTheSuccessor,
 ]

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.storage.under_test import STORE_CLASSES, StoreUnderTest
+from syncline.storage.opening import STORE_KINDS
+from tests.storage.under_test import StoreUnderTest
 
-VARIANTS = [*STORE_CLASSES, "journal-upkeep", "log-upkeep"]
+VARIANTS = [*STORE_KINDS, "journal-upkeep", "log-upkeep"]
 
 
 @pytest.fixture(params=VARIANTS)

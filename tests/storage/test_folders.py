@@ -11,9 +11,10 @@ from syncline.errors import (
     StorageError,
     StoreLockedError,
 )
-from tests.storage.under_test import STORE_CLASSES, StoreUnderTest
+from syncline.storage.opening import STORE_KINDS
+from tests.storage.under_test import StoreUnderTest
 
-KINDS_ON_DISK = [kind for kind in STORE_CLASSES if kind != "memory"]
+KINDS_ON_DISK = [kind for kind in STORE_KINDS if kind != "memory"]
 
 
 @pytest.fixture(params=KINDS_ON_DISK)
@@ -48,7 +49,7 @@ def test_a_folder_of_another_kind_is_refused_and_left_alone(on_disk: StoreUnderT
     on_disk.append(queue, b"a")
     on_disk.store.close()
     names = on_disk.files.list(on_disk.folder)
-    own_kind = on_disk.kind
+    own_kind = str(on_disk.kind)
     for other_kind in KINDS_ON_DISK:
         if other_kind != own_kind:
             on_disk.kind = other_kind

@@ -7,16 +7,17 @@ import pytest
 
 from syncline.errors import LimitExceededError, StoreBusyError
 from syncline.storage.base import Snapshot, Store, StreamKind
+from syncline.storage.opening import STORE_KINDS
 from syncline.storage.options import StoreOptions
 from syncline.values import limits
 from syncline.values.ids import StreamId
-from tests.storage.under_test import STORE_CLASSES, StoreUnderTest, stream_id
+from tests.storage.under_test import StoreUnderTest, stream_id
 
 # Segments that have room for the largest of everything.
 LARGE = StoreOptions(segment_bytes=16 * limits.MIB)
 
 
-@pytest.fixture(params=STORE_CLASSES)
+@pytest.fixture(params=STORE_KINDS)
 def roomy(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreUnderTest]:
     opened = StoreUnderTest(request.param, tmp_path / "data", options=LARGE)
     yield opened

@@ -1,20 +1,15 @@
 """The store that a test works on, of any backend: opened, closed, killed and opened again."""
 
 import random
-from importlib import import_module
 from pathlib import Path
 
 from syncline.storage.base import Entry, Store, StreamKind, commit, run_jobs
+from syncline.storage.memory import MemoryStore
+from syncline.storage.opening import open_store
 from syncline.storage.options import StoreOptions
 from syncline.values import limits
 from syncline.values.ids import StreamId
 from tests.storage.process_files import ProcessFiles
-
-STORE_CLASSES = {
-    "memory": "syncline.storage.memory.MemoryStore",
-    "journal": "syncline.storage.journal.store.JournalStore",
-    "log": "syncline.storage.log.store.LogStore",
-}
 
 # Small, so that files are changed, sealed, merged and compacted within a test.
 SMALL = StoreOptions(
@@ -31,10 +26,15 @@ def stream_id(number: int) -> StreamId:
 
 
 class StoreUnderTest:
-    """One data folder and the store that is open on it. `kind` is a backend or a class by path."""
+    """One data folder and the store that is open on it. `kind` is a backend or a class."""
 
     def __init__(
-        self, kind: str, folder: Path, *, does_upkeep: bool = False, options: StoreOptions = SMALL
+        self,
+        kind: str | type[MemoryStore],
+        folder: Path,
+        *,
+        does_upkeep: bool = False,
+        options: StoreOptions = SMALL,
     ) -> None:
         self.kind = kind
         self.folder = str(folder)
@@ -47,15 +47,19 @@ class StoreUnderTest:
 
     def open(self) -> Store:
         """A store on the folder as it is now."""
-        module, _, name = STORE_CLASSES.get(self.kind, self.kind).rpartition(".")
-        opened: Store = getattr(import_module(module), name).open(
-            self.folder,
-            self.files,
-            self.options,
-            now_ms=self.now_ms,
-            random_bytes=self._random.randbytes,
+        chance = self._random.randbytes
+        if isinstance(self.kind, str):
+            return open_store(
+                self.kind,
+                self.folder,
+                self.files,
+                self.options,
+                now_ms=self.now_ms,
+                random_bytes=chance,
+            )
+        return self.kind.open(
+            self.folder, self.files, self.options, now_ms=self.now_ms, random_bytes=chance
         )
-        return opened
 
     def reopen(self) -> None:
         """Close in order, then open."""

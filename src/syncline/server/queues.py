@@ -11,6 +11,7 @@ import asyncio
 import heapq
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 
 from syncline.core import queue
@@ -31,6 +32,14 @@ from syncline.values.records import AppendEntry, CreateStream, DeleteStream, Rec
 
 # How long a producer waits for upkeep that is behind before it is told to come again.
 BUSY_SECONDS_MAX = 10.0
+
+
+@dataclass(slots=True)
+class _OnItsWay:
+    """Messages of one queue between staging and the disk."""
+
+    first: int
+    last: int = 0
 
 
 class Queues:
@@ -54,6 +63,8 @@ class Queues:
         # Set while a producer waits for upkeep; whoever does the upkeep calls `relieve`.
         self.pressure = asyncio.Event()
         self._relief = asyncio.Event()
+        # Staged and not durable: what no reader can have seen. Bounded by what may wait for the disk.
+        self._on_their_way: dict[StreamId, _OnItsWay] = {}
         # Bounded by the number of connections: each waits for one queue at a time.
         self._arrivals: dict[StreamId, set[asyncio.Event]] = {}
         self._is_draining = False
@@ -71,6 +82,7 @@ class Queues:
 
     async def delete(self, stream: StreamId) -> None:
         self._stage(DeleteStream(stream))
+        self._on_their_way.pop(stream, None)
         # Readers that wait learn that there is nothing left to wait for.
         self._wake(stream)
         await self._committer.durable()
@@ -83,7 +95,7 @@ class Queues:
         self._check_space()
         await self._committer.room(len(payload))
         seq = await self._append(stream, payload)
-        await self._arrives(stream)
+        await self._arrives(stream, seq)
         return seq
 
     async def append_many(
@@ -106,7 +118,7 @@ class Queues:
             first_seq = first_seq or seq
             count += 1
         if count:
-            await self._arrives(stream)
+            await self._arrives(stream, first_seq + count - 1)
         return first_seq, count, refusal
 
     async def read(
@@ -130,9 +142,10 @@ class Queues:
 
         Raises MalformedMessageError, UnexpectedMessageError.
         """
-        durable_next = await self._durable_next(stream, seq)
-        view = QueueView(stream, self._store.state(stream).first, durable_next)
-        outcome = queue.acknowledge(view, seq)
+        state = self._store.state(stream)
+        on_its_way = self._on_their_way.get(stream)
+        durable_next = state.next if on_its_way is None else on_its_way.first
+        outcome = queue.acknowledge(QueueView(stream, state.first, durable_next), seq)
         for record in outcome.writes:
             self._stage(record)
         await self._committer.durable(acknowledgements=True)
@@ -203,17 +216,24 @@ class Queues:
             seq = await self._stage_patiently(record, is_late)
         except QuotaExceededError:
             # The first refusal left a marker that the reader must get.
-            self._committer.when_durable(partial(self._arrived, stream))
+            self._committer.when_durable(partial(self._arrived, stream, 0))
             raise
         assert seq is not None
+        on_its_way = self._on_their_way.setdefault(stream, _OnItsWay(seq))
+        on_its_way.last = seq
         return seq
 
-    async def _arrives(self, stream: StreamId) -> None:
+    async def _arrives(self, stream: StreamId, last_seq: int) -> None:
         # Apart from the wait below: readers are woken even if this caller has gone by then.
-        self._committer.when_durable(partial(self._arrived, stream))
+        self._committer.when_durable(partial(self._arrived, stream, last_seq))
         await self._committer.durable()
 
-    def _arrived(self, stream: StreamId, failure: StorageError | None) -> None:
+    def _arrived(self, stream: StreamId, last_seq: int, failure: StorageError | None) -> None:
+        on_its_way = self._on_their_way.get(stream)
+        if on_its_way is not None and last_seq:
+            on_its_way.first = last_seq + 1
+            if failure is not None or last_seq >= on_its_way.last:
+                del self._on_their_way[stream]
         if failure is None:
             self._wake(stream)
 
@@ -225,18 +245,6 @@ class Queues:
 
     def _look(self, stream: StreamId, request: ReadRequest) -> list[Entry]:
         return self._store.read(stream, request.from_seq, request.count_max, request.bytes_max)
-
-    async def _durable_next(self, stream: StreamId, seq: int) -> int:
-        """A sequence below which all is durable: the highest that says whether `seq` is."""
-        staged_next = self._store.state(stream).next
-        if self._committer.is_idle or seq >= staged_next:
-            return staged_next
-        found = self._store.read(stream, seq, 1, 1)
-        if found and found[0].seq == seq:
-            return seq + 1
-        # On its way to the disk, damaged, or acknowledged already; not the first after this wait.
-        await self._committer.durable()
-        return staged_next
 
     @contextmanager
     def _expecting(self, stream: StreamId) -> Generator[asyncio.Event]:

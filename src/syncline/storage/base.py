@@ -64,8 +64,7 @@ class Snapshot:
     payload: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class StreamState:
+class StreamState(msgspec.Struct, frozen=True, gc=False):
     """As staged: what the next command will meet."""
 
     kind: StreamKind

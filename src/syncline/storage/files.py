@@ -116,25 +116,11 @@ def _as_storage_error(error: OSError, path: str, operation: str) -> StorageError
     return DeviceError(path, operation, os.strerror(error.errno or 0).lower())
 
 
-class _DiskMap:
-    def __init__(self, descriptor: int, size: int, writable: bool) -> None:
-        access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
-        self._map = mmap.mmap(descriptor, size, access=access)
-
-    def __getitem__(self, part: slice, /) -> bytes:
-        return self._map[part]
-
-    def __setitem__(self, part: slice, value: bytes, /) -> None:
-        self._map[part] = value
-
-    def __len__(self) -> int:
-        return len(self._map)
+class _DiskMap(mmap.mmap):
+    """The map itself, so that reading and writing slices of it costs no call of ours."""
 
     def view(self) -> memoryview:
-        return memoryview(self._map)
-
-    def close(self) -> None:
-        self._map.close()
+        return memoryview(self)
 
 
 class _DiskFile:
@@ -192,7 +178,8 @@ class _DiskFile:
         os.posix_fadvise(self._descriptor, offset, length, os.POSIX_FADV_DONTNEED)
 
     def map(self, *, writable: bool) -> MappedFile:
-        return _DiskMap(self._descriptor, self.size(), writable)
+        access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+        return _DiskMap(self._descriptor, self.size(), access=access)
 
     def close(self) -> None:
         os.close(self._descriptor)

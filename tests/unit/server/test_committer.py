@@ -132,6 +132,8 @@ async def test_a_waiter_that_is_cancelled_does_not_cut_the_commit(
     store: StagedStore, committer: Committer, disk: SlowDisk
 ) -> None:
     told: list[str] = []
+    mistakes: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: mistakes.append(context))
     store.stage("gone")
     waiter = asyncio.create_task(committer.durable())
     await disk.until_entered()
@@ -143,6 +145,7 @@ async def test_a_waiter_that_is_cancelled_does_not_cut_the_commit(
     disk.go_on.release(2)
     await wait_for(lambda: told == ["stays"])
     assert store.durable == ["gone", "stays"]
+    assert mistakes == []
 
 
 async def test_a_failed_device_is_final(
@@ -250,6 +253,19 @@ async def test_acknowledgements_are_written_only_when_wanted(
     committer.flush()
     await wait_for(lambda: "ack 2" in store.visible)
     assert committer.is_idle
+
+
+async def test_a_flush_during_a_write_is_not_forgotten(
+    store: StagedStore, committer: Committer, disk: SlowDisk
+) -> None:
+    store.stage("a")
+    first = asyncio.create_task(committer.durable())
+    await disk.until_entered()
+    store.acknowledge("ack")
+    committer.flush()
+    disk.go_on.release(2)
+    await first
+    await wait_for(lambda: store.visible == ["a", "ack"])
 
 
 async def test_a_wish_for_acknowledgements_survives_a_batch_in_flight(

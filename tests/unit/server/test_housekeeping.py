@@ -1,6 +1,7 @@
 """What the router does by itself: upkeep, heartbeats, expiry, scrubbing, and watching the disk."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import cast
@@ -172,7 +173,7 @@ async def test_producers_wait_for_upkeep_that_is_behind(
     def append(stream: StreamId, payload: bytes, now_ms: int) -> int:
         if not has_room:
             if not due:
-                due.append(named_job("make room"))
+                due.extend([named_job("make room"), named_job("take long")])
             raise StoreBusyError(2, 1)
         return real_append(stream, payload, now_ms)
 
@@ -180,11 +181,18 @@ async def test_producers_wait_for_upkeep_that_is_behind(
         nonlocal has_room
         has_room = True
 
+    appended = threading.Event()
+
+    def run(job: Job) -> None:
+        if job.name == "take long":
+            assert appended.wait(10), "whoever waits for room waits for all of the upkeep"
+
     monkeypatch.setattr(rig.store, "append", append)
     monkeypatch.setattr(rig.store, "take_job", lambda: due.pop(0) if due else None)
-    monkeypatch.setattr(rig.store, "run_job", lambda job: None)
+    monkeypatch.setattr(rig.store, "run_job", run)
     monkeypatch.setattr(rig.store, "finish_job", finish)
     appending = asyncio.create_task(rig.queues.append(queue, b"x"))
+    appending.add_done_callback(lambda _: appended.set())
     await House(rig, Settings()).run_until(appending.done)
     assert appending.result() == 1
 

@@ -116,9 +116,28 @@ async def test_what_is_staged_cannot_be_acknowledged_before_it_could_be_read(rig
     await asyncio.sleep(0)
     assert rig.queues.state(queue).next == 2
     assert await rig.queues.read(queue, FROM_START) == []
-    # It waits for the message to be durable; then it is as good as delivered.
+    with pytest.raises(UnexpectedMessageError):
+        await rig.queues.acknowledge(queue, 1)
+    await writer
     assert await rig.queues.acknowledge(queue, 1) == 2
-    assert writer.done()
+
+
+async def test_what_is_durable_can_be_acknowledged_while_more_is_on_its_way(rig: Rig) -> None:
+    queue = await rig.queues.create(None, None)
+    writers: list[asyncio.Task[int]] = []
+    for payload in (b"1", b"2", b"3"):
+        writers.append(asyncio.create_task(rig.queues.append(queue, payload)))
+        await asyncio.sleep(0)
+    await writers[0]
+    await rig.queues.append(queue, b"4")
+    later = asyncio.create_task(rig.queues.append_many(queue, [b"5", b"6"]))
+    await asyncio.sleep(0)
+    with pytest.raises(UnexpectedMessageError, match="up to 4"):
+        await rig.queues.acknowledge(queue, 5)
+    assert await rig.queues.acknowledge(queue, 4) == 5
+    await later
+    assert await rig.queues.acknowledge(queue, 6) == 7
+    assert not rig.queues._on_their_way
 
 
 async def test_a_full_queue_refuses_and_its_reader_learns(rig: Rig) -> None:

@@ -87,18 +87,31 @@ def prepare_root(folder: str, files: Files, layout: Layout) -> str:
         if files.exists(root):
             raise CorruptionError(path, 0, "the file is missing, so nobody knows how ids are cut")
         _write(files, folder, LAYOUT_NAME, encode_layout(layout))
-    found = parse_layout(_read(files, path))
-    if found is None:
-        raise CorruptionError(path, 0, "not a line `fragments=<count> characters=<length>`")
+    current, source = _read_layout(files, path)
     files.make_folder(root)
     files.sync_folder(folder)
-    current, source = found
     if source is not None:
         _move_all(files, folder, root, source, current)
     if current != layout:
         _write(files, folder, LAYOUT_NAME, encode_layout(layout, current))
         _move_all(files, folder, root, current, layout)
     return root
+
+
+def read_layouts(folder: str, files: Files) -> list[Layout]:
+    """Where queues may be: one layout, two while they move. Raises CorruptionError."""
+    path = f"{folder}/{LAYOUT_NAME}"
+    if not files.exists(path):
+        return []
+    current, source = _read_layout(files, path)
+    return [current] if source is None else [current, source]
+
+
+def _read_layout(files: Files, path: str) -> tuple[Layout, Layout | None]:
+    found = parse_layout(_read(files, path))
+    if found is None:
+        raise CorruptionError(path, 0, "not a line `fragments=<count> characters=<length>`")
+    return found
 
 
 def _move_all(files: Files, folder: str, root: str, source: Layout, target: Layout) -> None:

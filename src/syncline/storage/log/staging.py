@@ -142,8 +142,9 @@ class StagedBatch:
         if self.padding:
             self.pieces.append(bytes(self.padding))
         end = self.end
-        self.images = [(opened, opened.image(end)) for opened in self.streams]
+        images = self.images
         for opened in self.streams:
+            images.append((opened, opened.image(end)))
             opened.batch = None
         self.chain = Chain(number, crc, self.epoch)
         return self.chain
@@ -219,6 +220,20 @@ class Stager:
             position, self._segments.epoch, self._segments.tag, length_max, spare_path
         )
         return self._batch
+
+    def append(self, opened: OpenStream, kind: int, payload: bytes, now_ms: int) -> int:
+        """Stage an entry and return its sequence."""
+        size = len(payload) + RECORD_HEADER_BYTES
+        batch = self._batch
+        if batch is None or batch.length + size > batch.length_max:
+            batch = self.room(size)
+        self.time_ms = now_ms
+        seq = opened.next
+        opened.next = seq + 1
+        opened.positions.append(batch.add(opened, kind, now_ms, payload))
+        if opened.has_deferred_ack:
+            self.forget_deferred(opened)
+        return seq
 
     def defer(self, opened: OpenStream) -> None:
         """Its `first` is about to move: that is written when it costs nothing, or must be."""

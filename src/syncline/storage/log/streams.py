@@ -147,15 +147,14 @@ class OpenStream:
         """The slot as of now, justified by records below `applied`."""
         if self.is_deleted:
             return encode_slot(self.stream, 0, 0, 0, applied, 0, 0, SLOT_DELETED)
-        is_behind = self.has_deferred_ack
         return encode_slot(
             self.stream,
             self.born,
-            self.logged_first if is_behind else self.first,
+            self.first,
             self.next,
             applied,
             self.quota,
-            (self.logged_flags if is_behind else self.flags) & SLOT_FLAGS,
+            self.flags,
             SLOT_USED,
         )
 

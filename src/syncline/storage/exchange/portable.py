@@ -1,0 +1,319 @@
+"""One file of JSON lines with every stream of a store, for anybody to read.
+
+    {"type":"syncline-messages","version":1}
+    {"type":"stream","id":"…","kind":"queue","quota":128,"first":57,"blocked":false,"messages":2}
+    {"type":"entry","seq":57,"time_ms":1700000000000,"kind":"message","body":"aGVsbG8="}
+    {"type":"snapshot","up_to_seq":56,"time_ms":1700000000000,"body":"e30="}
+    {"type":"cursor","name":"cmVhZGVy","seq":57}
+    {"type":"end","streams":1,"entries":1}
+
+What follows a stream line belongs to it. Bodies and names are base64. The last line tells a whole
+file from one that was cut. `messages` counts the entries to come that are messages, and matters
+where `blocked` is true.
+"""
+
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+from syncline.errors import ConfigError, MalformedMessageError, UnknownQueueError
+from syncline.storage.base import Entry, EntryKind, Snapshot, Store, StreamKind
+from syncline.storage.exchange.report import ExchangeReport, Progress, no_progress
+from syncline.storage.exchange.transfer import (
+    StoreSource,
+    StreamHead,
+    StreamWriter,
+    require_empty,
+)
+from syncline.storage.files import File, Files
+from syncline.storage.journal.scan import BadLine, lines
+from syncline.values import limits
+from syncline.values.ids import StreamId
+
+FORMAT_VERSION: Final = 1
+_LINE_BYTES_MAX: Final = limits.snapshot_bytes_max * 4 // 3 + 1024
+_WRITE_BYTES: Final = 1024 * 1024
+_KINDS: Final = {"queue": StreamKind.QUEUE, "document": StreamKind.DOCUMENT}
+
+_Position = Annotated[int, msgspec.Meta(ge=0, le=limits.sequence_max)]
+_Time = Annotated[int, msgspec.Meta(ge=0, le=10**18 - 1)]
+
+
+class _Line(msgspec.Struct, tag_field="type", forbid_unknown_fields=True, frozen=True):
+    pass
+
+
+class _Start(_Line, tag="syncline-messages", frozen=True):
+    version: int
+
+
+class _Stream(_Line, tag="stream", frozen=True):
+    id: str
+    kind: Literal["queue", "document"]
+    quota: Annotated[int, msgspec.Meta(ge=0, le=limits.queue_quota_max)]
+    first: Annotated[int, msgspec.Meta(ge=1, le=limits.sequence_max)]
+    blocked: bool
+    messages: Annotated[int, msgspec.Meta(ge=0, le=limits.sequence_max)]
+
+
+class _Entry(_Line, tag="entry", frozen=True):
+    seq: Annotated[int, msgspec.Meta(ge=1, le=limits.sequence_max)]
+    time_ms: _Time
+    kind: Literal["message", "quota"]
+    body: bytes
+
+
+class _Snapshot(_Line, tag="snapshot", frozen=True):
+    up_to_seq: _Position
+    time_ms: _Time
+    body: bytes
+
+
+class _Cursor(_Line, tag="cursor", frozen=True):
+    name: bytes
+    seq: _Position
+
+
+class _End(_Line, tag="end", frozen=True):
+    streams: int
+    entries: int
+
+
+_AnyLine = _Start | _Stream | _Entry | _Snapshot | _Cursor | _End
+_DECODER: Final = msgspec.json.Decoder[_AnyLine](_AnyLine)
+_ENCODER: Final = msgspec.json.Encoder()
+
+
+def export_messages(
+    store: Store, path: str, files: Files, *, progress: Progress = no_progress
+) -> ExchangeReport:
+    """Write all that is durable in a store to a new file. Raises ConfigError if it exists."""
+    draft = f"{path}.part"
+    for name in (path, draft):
+        if files.exists(name):
+            raise ConfigError(f"{name} exists already; export to a new file or remove it first")
+    report = ExchangeReport()
+    file = files.open(draft, create=True)
+    try:
+        _write_all(StoreSource(store), _Output(file), report, progress)
+        file.sync()
+    finally:
+        file.close()
+    files.rename(draft, path)
+    files.sync_folder(path.rpartition("/")[0] or ".")
+    progress(report)
+    return report
+
+
+class _Output:
+    """Gathers lines and writes them in large pieces."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self._offset = 0
+        self._waiting: list[bytes] = []
+        self._waiting_bytes = 0
+
+    def put(self, line: _AnyLine) -> bool:
+        """Take a line; was that enough for a write?"""
+        data = _ENCODER.encode(line) + b"\n"
+        self._waiting.append(data)
+        self._waiting_bytes += len(data)
+        if self._waiting_bytes < _WRITE_BYTES:
+            return False
+        self.flush()
+        return True
+
+    def flush(self) -> None:
+        self._file.write(self._offset, self._waiting)
+        self._offset += self._waiting_bytes
+        self._waiting, self._waiting_bytes = [], 0
+
+
+def _write_all(
+    source: StoreSource, output: _Output, report: ExchangeReport, progress: Progress
+) -> None:
+    output.put(_Start(FORMAT_VERSION))
+    for head in source.heads():
+        output.put(
+            _Stream(
+                str(head.stream),
+                "queue" if head.kind is StreamKind.QUEUE else "document",
+                head.quota,
+                head.first,
+                head.is_blocked,
+                head.message_count,
+            )
+        )
+        for entry in source.entries(head.stream):
+            is_marker = entry.kind is EntryKind.QUOTA_MARKER
+            kind: Literal["message", "quota"] = "quota" if is_marker else "message"
+            report.entry_count += 1
+            report.byte_count += len(entry.payload)
+            if output.put(_Entry(entry.seq, entry.time_ms, kind, entry.payload)):
+                progress(report)
+        snapshot = source.snapshot(head.stream)
+        if snapshot is not None:
+            output.put(_Snapshot(snapshot.up_to_seq, snapshot.time_ms, snapshot.payload))
+            report.byte_count += len(snapshot.payload)
+        for name, seq in source.cursors(head.stream).items():
+            output.put(_Cursor(name, seq))
+        report.stream_count += 1
+        report.add_damage(str(head.stream), source.flaws(head.stream))
+    output.put(_End(report.stream_count, report.entry_count))
+    output.flush()
+
+
+def import_messages(
+    path: str,
+    target: Store,
+    files: Files,
+    *,
+    now_ms: int,
+    progress: Progress = no_progress,
+) -> ExchangeReport:
+    """Bring every stream of such a file into an empty store.
+
+    Lines that cannot be used are counted and skipped. Raises ConfigError for a file that is missing
+    or not of this kind, and for a target in use.
+    """
+    require_empty(target)
+    report = ExchangeReport()
+    try:
+        file = files.open(path, writable=False)
+    except FileNotFoundError as error:
+        raise ConfigError(f"there is no file {path} to import") from error
+    try:
+        _Reader(StreamWriter(target, report, now_ms, progress), target, report, path).read(file)
+    finally:
+        file.close()
+    return report
+
+
+def is_messages_file(path: str, files: Files) -> bool:
+    """Does the file begin like one of these?"""
+    file = files.open(path, writable=False)
+    try:
+        line = file.read(0, 256).partition(b"\n")[0]
+    finally:
+        file.close()
+    return isinstance(_parse(line), _Start)
+
+
+def _parse(line: bytes) -> _AnyLine | None:
+    try:
+        parsed: _AnyLine = _DECODER.decode(line)
+        return parsed
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+class _Reader:
+    def __init__(
+        self, writer: StreamWriter, target: Store, report: ExchangeReport, path: str
+    ) -> None:
+        self._writer = writer
+        self._target = target
+        self._report = report
+        self._path = path
+        self._head: StreamHead | None = None
+        self._next = 1
+        self._flaws: list[str] = []
+        self._cursor_names: set[bytes] = set()
+        self._is_whole = False
+
+    def read(self, file: File) -> None:
+        is_started = False
+        for item in lines(file, 0, _LINE_BYTES_MAX):
+            line = None if isinstance(item, BadLine) else _parse(item[1])
+            if not is_started:
+                self._start(line)
+                is_started = True
+            elif line is None or not self._take(line):
+                self._skip("a line cannot be used")
+        if not is_started:
+            self._start(None)
+        self._end_stream()
+        if not self._is_whole:
+            self._report.add_damage(self._path, ["the file has no whole end"])
+        self._writer.finish()
+
+    def _start(self, line: _AnyLine | None) -> None:
+        if not isinstance(line, _Start):
+            raise ConfigError(f"{self._path} is no file of exported messages")
+        if line.version > FORMAT_VERSION:
+            raise ConfigError(
+                f"{self._path} has version {line.version}, this program reads {FORMAT_VERSION}; "
+                "import it with a later one"
+            )
+
+    def _take(self, line: _AnyLine) -> bool:
+        """Use a line; False if it has no place."""
+        self._is_whole = False
+        if isinstance(line, _Stream):
+            self._end_stream()
+            return self._begin(line)
+        if isinstance(line, _End):
+            self._is_whole = True
+            return True
+        if self._head is None or isinstance(line, _Start):
+            return False
+        return self._take_part(line, self._head)
+
+    def _take_part(self, line: _Entry | _Snapshot | _Cursor, head: StreamHead) -> bool:
+        match line:
+            case _Entry():
+                if line.seq < self._next or len(line.body) > limits.entry_bytes_max:
+                    return False
+                kind = EntryKind.QUOTA_MARKER if line.kind == "quota" else EntryKind.MESSAGE
+                self._next = line.seq + 1
+                self._writer.entry(Entry(line.seq, line.time_ms, line.body, kind))
+            case _Snapshot():
+                too_long = len(line.body) > limits.snapshot_bytes_max
+                if too_long or line.up_to_seq >= max(self._next, head.first):
+                    return False
+                self._writer.snapshot(Snapshot(line.up_to_seq, line.time_ms, line.body))
+            case _Cursor():
+                too_long = len(line.name) > limits.cursor_name_bytes_max
+                too_many = len(self._cursor_names) >= limits.cursors_per_stream_max
+                is_known = line.name in self._cursor_names
+                if too_long or too_many or is_known or line.seq > max(self._next, head.first):
+                    return False
+                self._cursor_names.add(line.name)
+                self._writer.cursor(line.name, line.seq)
+        return True
+
+    def _begin(self, line: _Stream) -> bool:
+        try:
+            stream = StreamId.parse(line.id)
+        except MalformedMessageError:
+            return False
+        kind = _KINDS[line.kind]
+        if line.quota and kind is StreamKind.DOCUMENT:
+            return False
+        if self._has(stream):
+            return False
+        self._head = StreamHead(stream, kind, line.quota, line.first, line.blocked, line.messages)
+        self._next = line.first
+        self._writer.begin(self._head)
+        return True
+
+    def _has(self, stream: StreamId) -> bool:
+        try:
+            self._target.state(stream)
+        except UnknownQueueError:
+            return False
+        return True
+
+    def _end_stream(self) -> None:
+        if self._head is not None:
+            self._writer.end()
+            self._report.add_damage(str(self._head.stream), self._flaws)
+        self._head = None
+        self._flaws = []
+        self._cursor_names = set()
+
+    def _skip(self, reason: str) -> None:
+        self._report.skipped_line_count += 1
+        if not self._flaws:
+            self._flaws.append(reason)
