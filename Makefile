@@ -29,11 +29,9 @@ test-all: ## Run the tests, the long ones too
 
 check: ## Formatting, lint, types and layers
 	@$(setup) --extra fast --extra test --extra check
-	@$(bin)/ruff format --check .
-	@$(bin)/ruff check .
-	@$(bin)/lint-imports --no-logo
-	@$(bin)/mypy
-	@$(bin)/pyright
+	@failed=; for step in "ruff format --check ." "ruff check ." "lint-imports --no-logo" mypy pyright; do \
+		echo "== $$step"; $(bin)/$$step || failed="$$failed '$$step'"; \
+	done; test -z "$$failed" || { echo "failed:$$failed" >&2; exit 1; }
 
 format: ## Lay the code out and mend what can be mended by itself
 	@$(setup) --extra test --extra check

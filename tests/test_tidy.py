@@ -93,6 +93,15 @@ def test_modules_named_on_a_page_exist(page: Path) -> None:
     ] == []
 
 
+def test_pages_named_in_the_code_exist() -> None:
+    named = {
+        page
+        for module in MODULES
+        for page in re.findall(r"\bdocs/[\w/-]+\.md", module.read_text(encoding="utf-8"))
+    }
+    assert [page for page in sorted(named) if not (ROOT / page).exists()] == []
+
+
 @pytest.mark.parametrize("page", documents.pages(), ids=name_of)
 def test_commands_named_on_a_page_exist(page: Path) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))

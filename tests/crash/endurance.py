@@ -10,7 +10,7 @@ from syncline.testing.files import SimulatedCrashError, SimulatedFiles
 from syncline.testing.observation import observe
 from syncline.testing.oracle import Oracle, Violation
 from syncline.testing.workload import Workload, WorkloadShape
-from tests.crash.subjects import open_subject
+from tests.crash.subjects import open_subject, oracle_for
 
 KILL_SHARE = 0.3
 CRASH_IN_RECOVERY_SHARE = 0.2
@@ -23,8 +23,11 @@ class Endurance:
     kind: str
     seed: int
     files: SimulatedFiles = field(default_factory=SimulatedFiles)
-    oracle: Oracle = field(default_factory=Oracle)
+    oracle: Oracle = field(init=False)
     crash_count: int = 0
+
+    def __post_init__(self) -> None:
+        self.oracle = oracle_for(self.kind)
 
     def run(self, round_count: int, step_count: int, shape: WorkloadShape) -> list[Violation]:
         """What went wrong, in the first round in which something did."""

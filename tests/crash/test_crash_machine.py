@@ -21,7 +21,6 @@ from syncline.errors import SynclineError
 from syncline.storage.base import Store, StreamKind
 from syncline.testing.files import SimulatedCrashError, SimulatedFiles
 from syncline.testing.observation import observe
-from syncline.testing.oracle import Oracle
 from syncline.testing.owner import StoreOwner
 from syncline.values.ids import StreamId
 from syncline.values.records import (
@@ -32,7 +31,7 @@ from syncline.values.records import (
     PutSnapshot,
     TruncateStream,
 )
-from tests.crash.subjects import open_subject
+from tests.crash.subjects import open_subject, oracle_for
 
 STREAMS = [StreamId(bytes([number]) * 24) for number in range(4)]
 NAMES = [b"a", b"b"]
@@ -63,7 +62,7 @@ class CrashMachine(RuleBasedStateMachine):
     @initialize()
     def start(self) -> None:
         self.files = SimulatedFiles(ignored_calls=self.ignored)
-        self.oracle = Oracle()
+        self.oracle = oracle_for(self.kind)
         self.random = Random(0)
         self.counter = 0
         self.owner = StoreOwner(self._open, self.oracle)

@@ -23,7 +23,7 @@ _COMPACT_BYTES = 30_000
 
 @dataclass(frozen=True, slots=True)
 class _Compaction:
-    name: str = "compact"
+    name: ClassVar[str] = "compact"
 
 
 class TinyStore(MemoryStore):

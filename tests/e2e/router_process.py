@@ -36,12 +36,23 @@ def run_cli(
 
 
 class RouterProcess:
+    command: tuple[str, ...] = COMMAND
+
     def __init__(self, folder: Path, *arguments: str, **settings: str) -> None:
         self.folder = folder
         self.errors = folder.with_name(f"{folder.name}.stderr")
         with self.errors.open("a") as errors:
             self.process = subprocess.Popen(
-                [*COMMAND, "serve", "--data", str(folder), "--port", "0", "--json", *arguments],
+                [
+                    *self.command,
+                    "serve",
+                    "--data",
+                    str(folder),
+                    "--port",
+                    "0",
+                    "--json",
+                    *arguments,
+                ],
                 env=environment(**settings),
                 stdout=subprocess.PIPE,
                 stderr=errors,

@@ -299,6 +299,55 @@ def test_a_backup_does_not_go_into_the_folder_itself(cli: Cli, folder: Path) -> 
     assert "inside the data folder" in result.sentence
 
 
+# Other layouts.
+
+
+@pytest.mark.parametrize("layout", ["json-lines", "journal"])
+@pytest.mark.parametrize("store", STORES)
+def test_what_was_exported_is_imported(
+    cli: Cli, folder: Path, tmp_path: Path, layout: str, store: str
+) -> None:
+    before = contents(folder)
+    wanted = sorted(cli("tail", folder, "--json").out.splitlines())
+    shown = cli("export", tmp_path / "out", "--data", folder, "--layout", layout)
+    assert (shown.code, shown.error) == (0, "")
+    assert "exported 12 messages of 3 queues" in shown.out
+    assert contents(folder) == before
+    made = tmp_path / "made"
+    facts = cli("import", tmp_path / "out", "--data", made, "--store", store, "--json").json
+    assert (facts["whole"], facts["stream_count"], facts["entry_count"]) == (True, 3, 12)
+    assert cli("inspect", made, "--json").json["kind"] == store
+    assert sorted(cli("tail", made, "--json").out.splitlines()) == wanted
+    again = cli("import", tmp_path / "out", "--data", made, "--store", store)
+    assert again.code == 2
+    assert "import into a new data folder" in again.sentence
+    assert cli("export", tmp_path / "out", "--data", folder, "--layout", layout).code == 2
+
+
+def test_what_cannot_be_read_is_left_behind_and_said(cli: Cli, tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "data")
+    damage_payload(folder)
+    result = cli("export", tmp_path / "out", "--data", folder, "--json")
+    assert result.code == 1
+    assert (result.json["whole"], result.json["entry_count"]) == (False, 11)
+    shown = cli("export", tmp_path / "other", "--data", folder)
+    assert "could not be read and were left behind" in shown.out
+
+
+def test_what_is_no_export_is_not_imported(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("hello")
+    (tmp_path / "empty").mkdir()
+    for source, sentence in (
+        ("nowhere", "there is nothing at"),
+        ("notes.txt", "is no file of exported messages"),
+        ("empty", "it holds no journal that can be imported"),
+    ):
+        result = cli("import", source)
+        assert result.code == 2
+        assert sentence in result.sentence
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "notes.txt"]
+
+
 # Mending.
 
 

@@ -326,6 +326,62 @@ def test_what_is_no_http_is_refused(router: RouterProcess) -> None:
     assert exchange(router, b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n").startswith(b"HTTP/1.1 400")
 
 
+class RouterOnFailingDisk(RouterProcess):
+    """Every sync fails from the moment on that the file `fail` lies beside the data folder."""
+
+    command = (
+        sys.executable,
+        "-c",
+        """
+import errno, os, sys
+from pathlib import Path
+from syncline.cli import main
+sync = os.fdatasync
+flag = Path(sys.argv[sys.argv.index("--data") + 1]).with_name("fail")
+def failing(descriptor):
+    if flag.exists():
+        raise OSError(errno.EIO, "broken")
+    sync(descriptor)
+os.fdatasync = failing
+main()
+""",
+    )
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_a_failed_device_ends_the_router_and_loses_nothing(folder: Path, store: str) -> None:
+    router = RouterOnFailingDisk(folder, "--store", store)
+    try:
+        queue = router.create()
+        assert router.append(queue, b"safe") == 1
+        folder.with_name("fail").touch()
+        answer = router.client.post(f"/api/queues/{queue}/messages", content=b"not safe")
+        assert (answer.status_code, answer.json()["error"]) == (503, "STORAGE")
+        assert router.process.wait(30) == 3
+        said = router.errors.read_text()
+        assert "nothing unsaved was acknowledged" in said
+        assert "Traceback" not in said
+    finally:
+        router.close()
+    with running(folder) as again:
+        assert again.seqs(queue)[:1] == [1]
+
+
+def test_too_little_space_refuses_new_messages_only(folder: Path) -> None:
+    with running(folder) as router:
+        queue = router.create()
+        router.append(queue, b"one")
+        router.stop()
+    with running(folder, "--set", f"store.free_bytes_min={1 << 50}") as router:
+        answer = router.client.post(f"/api/queues/{queue}/messages", content=b"two")
+        assert (answer.status_code, answer.json()["error"]) == (507, "STORE_FULL")
+        assert router.client.get("/readyz").status_code == 503
+        assert router.seqs(queue) == [1]
+        acknowledged = router.client.post(f"/api/queues/{queue}/acknowledge", json={"seq": 1})
+        assert acknowledged.json() == {"first": 2}
+        assert router.stop() == 0
+
+
 def test_upkeep_goes_on_while_it_serves(folder: Path) -> None:
     """Enough to fill several small segments: they are sealed, and all is there afterwards."""
     with running(folder, "--set", "store.segment_bytes=65536") as router:

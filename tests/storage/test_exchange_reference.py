@@ -93,7 +93,7 @@ def test_unread_messages_come_over_whichever_journal_they_are_in(
 def test_many_queues_come_over_each_with_its_own(tmp_path: Path, target: Store) -> None:
     root = tmp_path / "messages"
     for number in range(20):
-        queue_with(root, number % 6, number, acknowledged=number % 3 if number % 6 >= 3 else 0)
+        queue_with(root, 1 + number % 7, number, acknowledged=number % 2)
     seen: list[int] = []
     report = import_reference_journals(
         str(tmp_path),
@@ -105,8 +105,10 @@ def test_many_queues_come_over_each_with_its_own(tmp_path: Path, target: Store) 
     )
     assert sorted(target.streams()) == sorted(stream_id(number) for number in range(20))
     assert report.stream_count == 20
-    assert seen[-1] == report.entry_count == sum(
-        len(bodies(target, stream)) for stream in target.streams()
+    assert (
+        seen[-1]
+        == report.entry_count
+        == sum(len(bodies(target, stream)) for stream in target.streams())
     )
 
 
@@ -134,9 +136,7 @@ def test_the_payload_keeps_id_and_flags(tmp_path: Path, target: Store) -> None:
     import_reference_journals(str(tmp_path), target, FILES, now_ms=1)
     [entry] = target.read(stream_id(1), 0, 10, 1_000)
     assert entry == Entry(1, 5_000, b"\x18" + b"i" * 24 + b"\x01F" + b"\n\0body")
-    assert entry.payload == reference_payload(
-        ReferenceMessage(b"i" * 24, 5_000, b"F", b"\n\0body")
-    )
+    assert entry.payload == reference_payload(ReferenceMessage(b"i" * 24, 5_000, b"F", b"\n\0body"))
 
 
 @pytest.mark.parametrize("acknowledged", [0, 1, 2, 3])
@@ -253,6 +253,10 @@ def state_missing(queue: ReferenceQueue) -> None:
     queue.state_path.rename(queue.folder / f"{queue.state_path.name}.2024-11-25T10:20:00Z.bak")
 
 
+def state_never_written(queue: ReferenceQueue) -> None:
+    queue.state_path.unlink()
+
+
 def empty_state(queue: ReferenceQueue) -> None:
     queue.state_path.write_bytes(b"")
 
@@ -282,6 +286,7 @@ BROKEN: list[tuple[Callable[[ReferenceQueue], None], list[bytes], bool]] = [
     (two_bad_state_lines, numbers(1, 6), True),
     (inconsistent_state, numbers(1, 6), True),
     (state_missing, numbers(1, 6), True),
+    (state_never_written, numbers(1, 6), True),
     (empty_state, numbers(1, 6), True),
     (bad_message_line, [b"1", b"3", b"4", b"5", b"6"], True),
     (lost_newline, numbers(3, 6), True),

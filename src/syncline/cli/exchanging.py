@@ -1,9 +1,147 @@
-"""`export` and `import`."""
+"""`export` and `import`: other layouts, and a file that anybody can read."""
+
+import secrets
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import asdict
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from syncline.cli.folders import (
+    DEFAULT_FOLDER,
+    clock_ms,
+    format_of,
+    looked_at,
+    whole_path,
+    worked_on,
+)
+from syncline.cli.output import Bar, JsonFlag, Output, bytes_text
+from syncline.storage.base import run_jobs
+from syncline.storage.copies import folder_bytes
+from syncline.storage.exchange import (
+    ExchangeReport,
+    Progress,
+    detect_layout,
+    export_journal_layout,
+    export_messages,
+    import_detected,
+)
+from syncline.storage.files import DiskFiles
+from syncline.storage.options import StoreOptions
+from syncline.values import limits
+
+EXIT_INCOMPLETE = 1
+
+DataOption = Annotated[Path, typer.Option("--data", "-d", help="The data folder.")]
 
 
-def export() -> None:
-    raise NotImplementedError
+class ExportLayout(Enum):
+    JSON_LINES = "json-lines"
+    JOURNAL = "journal"
 
 
-def import_() -> None:
-    raise NotImplementedError
+def export(
+    target: Annotated[Path, typer.Argument(help="A file or folder that is not there yet.")],
+    folder: DataOption = DEFAULT_FOLDER,
+    layout: Annotated[
+        ExportLayout,
+        typer.Option(help="json-lines: one file; journal: a folder per queue."),
+    ] = ExportLayout.JSON_LINES,
+    is_json: JsonFlag = False,
+) -> None:
+    """Write everything of a data folder in another layout. The folder stays as it is."""
+    format_of(folder)
+    output = Output(is_json=is_json)
+    files = DiskFiles()
+    total_bytes = folder_bytes(files, whole_path(folder))
+    with looked_at(folder) as store, _counted(output, "exporting", total_bytes) as progress:
+        if layout is ExportLayout.JOURNAL:
+            report = export_journal_layout(
+                store,
+                whole_path(target),
+                files,
+                StoreOptions(),
+                now_ms=clock_ms(),
+                random_bytes=secrets.token_bytes,
+                progress=progress,
+            )
+        else:
+            report = export_messages(store, whole_path(target), files, progress=progress)
+    _tell(output, "exported", whole_path(target), report)
+
+
+def import_(
+    source: Annotated[
+        Path,
+        typer.Argument(help="An exported file, a journal folder, or one of the reference router."),
+    ],
+    folder: DataOption = DEFAULT_FOLDER,
+    store_kind: Annotated[
+        str, typer.Option("--store", help="Kind of store to make: log or journal.")
+    ] = "log",
+    quota: Annotated[
+        int,
+        typer.Option(
+            help="Quota of queues whose source does not say.", min=0, max=limits.queue_quota_max
+        ),
+    ] = limits.queue_quota_default,
+    is_json: JsonFlag = False,
+) -> None:
+    """Make a data folder of what another layout holds. The source stays as it is."""
+    output = Output(is_json=is_json)
+    # Before anything is made: a source that is none leaves no folder behind.
+    detect_layout(whole_path(source), DiskFiles())
+    with worked_on(folder, store_kind) as store, _counted(output, "importing", None) as progress:
+
+        def keep_up(report: ExchangeReport) -> None:
+            # Nobody else does the upkeep here, and the log needs it to take more.
+            run_jobs(store)
+            progress(report)
+
+        report = import_detected(
+            whole_path(source), store, DiskFiles(), now_ms=clock_ms(), quota=quota, progress=keep_up
+        )
+    _tell(output, "imported", whole_path(folder), report)
+
+
+@contextmanager
+def _counted(output: Output, what: str, total_bytes: int | None) -> Generator[Progress]:
+    with output.progress(what, total_bytes) as bar:
+        yield _Counter(bar)
+
+
+class _Counter:
+    """Moves a bar by what a report has more than it had before."""
+
+    def __init__(self, bar: Bar) -> None:
+        self._bar = bar
+        self._byte_count = 0
+
+    def __call__(self, report: ExchangeReport) -> None:
+        self._bar.advance(report.byte_count - self._byte_count)
+        self._byte_count = report.byte_count
+
+
+def _tell(output: Output, done: str, place: str, report: ExchangeReport) -> None:
+    is_whole = not report.damaged_stream_count and not report.lost_entry_count
+    if output.is_json:
+        output.json({done: place, "whole": is_whole} | asdict(report))
+    else:
+        output.line(
+            f"{done} {report.entry_count} messages of {report.stream_count} queues, "
+            f"{bytes_text(report.byte_count)}, to {place}"
+        )
+        if report.renumbered_stream_count:
+            output.line(f"{report.renumbered_stream_count} queues have other sequences than before")
+        if not is_whole:
+            output.line(
+                f"{report.lost_entry_count} messages of {report.damaged_stream_count} queues could "
+                "not be read and were left behind",
+                style="bold red",
+            )
+            output.table("damaged queues", ["queue", "what is wrong"], report.damage)
+    if not is_whole:
+        raise typer.Exit(EXIT_INCOMPLETE)

@@ -63,7 +63,7 @@ class Queues:
         # Set while a producer waits for upkeep; whoever does the upkeep calls `relieve`.
         self.pressure = asyncio.Event()
         self._relief = asyncio.Event()
-        # Staged and not durable: what no reader can have seen. Bounded by what may wait for the disk.
+        # Staged and not durable: no reader can have seen it. Bounded by what waits for the disk.
         self._on_their_way: dict[StreamId, _OnItsWay] = {}
         # Bounded by the number of connections: each waits for one queue at a time.
         self._arrivals: dict[StreamId, set[asyncio.Event]] = {}
@@ -95,7 +95,8 @@ class Queues:
         self._check_space()
         await self._committer.room(len(payload))
         seq = await self._append(stream, payload)
-        await self._arrives(stream, seq)
+        self._expect_arrival(stream, seq)
+        await self._committer.durable()
         return seq
 
     async def append_many(
@@ -107,19 +108,22 @@ class Queues:
         """
         self._check_space()
         await self._committer.room(sum(map(len, payloads)))
-        first_seq, count = 0, 0
+        first_seq, last_seq = 0, 0
         refusal: SynclineError | None = None
-        for payload in payloads:
-            try:
-                seq = await self._append(stream, payload, after=first_seq and first_seq + count - 1)
-            except SynclineError as error:
-                refusal = error
-                break
-            first_seq = first_seq or seq
-            count += 1
-        if count:
-            await self._arrives(stream, first_seq + count - 1)
-        return first_seq, count, refusal
+        try:
+            for payload in payloads:
+                last_seq = await self._append(stream, payload, after=last_seq)
+                first_seq = first_seq or last_seq
+        except SynclineError as error:
+            refusal = error
+        finally:
+            # Even if the caller goes away in the middle: what it staged is on its way.
+            if first_seq:
+                self._expect_arrival(stream, last_seq)
+        if not first_seq:
+            return 0, 0, refusal
+        await self._committer.durable()
+        return first_seq, last_seq - first_seq + 1, refusal
 
     async def read(
         self, stream: StreamId, request: ReadRequest, wait_seconds: float = 0.0
@@ -157,13 +161,20 @@ class Queues:
 
     def page(self, after: StreamId | None, count: int) -> list[StreamId]:
         """The next `count` queues in the order of their ids. Looks at all of them."""
-        later = (
-            stream
-            for stream in self._store.streams()
-            if (after is None or stream > after)
-            and self._store.state(stream).kind is StreamKind.QUEUE
-        )
-        return heapq.nsmallest(count, later)
+        found: list[StreamId] = []
+        last = after
+        while len(found) < count:
+            later = (each for each in self._store.streams() if last is None or each > last)
+            streams = heapq.nsmallest(count, later)
+            if not streams:
+                break
+            # Asking for the state of each stream would bring all of them into memory.
+            found += [each for each in streams if self._is_queue(each)]
+            last = streams[-1]
+        return found[:count]
+
+    def _is_queue(self, stream: StreamId) -> bool:
+        return self._store.state(stream).kind is StreamKind.QUEUE
 
     @property
     def waiting_reader_count(self) -> int:
@@ -194,16 +205,18 @@ class Queues:
             return self._stage(record)
         except StoreBusyError as busy:
             refusal = busy
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(BUSY_SECONDS_MAX):
+                await self._wait_for_relief()
                 while not is_late():
-                    self.pressure.set()
-                    await self._relief.wait()
                     with suppress(StoreBusyError):
                         return self._stage(record)
-        except TimeoutError:
-            pass
+                    await self._wait_for_relief()
         raise refusal
+
+    async def _wait_for_relief(self) -> None:
+        self.pressure.set()
+        await self._relief.wait()
 
     async def _append(self, stream: StreamId, payload: bytes, after: int = 0) -> int:
         """Append; with `after` only right behind that sequence."""
@@ -216,17 +229,16 @@ class Queues:
             seq = await self._stage_patiently(record, is_late)
         except QuotaExceededError:
             # The first refusal left a marker that the reader must get.
-            self._committer.when_durable(partial(self._arrived, stream, 0))
+            self._expect_arrival(stream, 0)
             raise
         assert seq is not None
         on_its_way = self._on_their_way.setdefault(stream, _OnItsWay(seq))
         on_its_way.last = seq
         return seq
 
-    async def _arrives(self, stream: StreamId, last_seq: int) -> None:
-        # Apart from the wait below: readers are woken even if this caller has gone by then.
+    def _expect_arrival(self, stream: StreamId, last_seq: int) -> None:
+        """Wake readers once it is durable, whether or not the sender still waits for that."""
         self._committer.when_durable(partial(self._arrived, stream, last_seq))
-        await self._committer.durable()
 
     def _arrived(self, stream: StreamId, last_seq: int, failure: StorageError | None) -> None:
         on_its_way = self._on_their_way.get(stream)

@@ -21,13 +21,15 @@ class StreamView:
 @dataclass(frozen=True, slots=True)
 class Observation:
     streams: Mapping[StreamId, StreamView]
+    # As the store counts them.
+    stream_count: int
     damage: Sequence[Damage]
 
 
 def observe(store: Store) -> Observation:
     """Look at every stream of a store on which nothing is staged."""
     streams = {stream: _view(store, stream) for stream in sorted(store.streams())}
-    return Observation(streams, tuple(store.damage()))
+    return Observation(streams, store.stats().stream_count, tuple(store.damage()))
 
 
 def _view(store: Store, stream: StreamId) -> StreamView:

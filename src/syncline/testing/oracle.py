@@ -134,13 +134,22 @@ class _Life:
 
 
 class Oracle:
-    """See the module. With `is_forgiving` nothing counts as durable: any prefix will do."""
+    """See the module.
 
-    def __init__(self, *, is_forgiving: bool = False) -> None:
+    With `is_forgiving` nothing counts as durable: any prefix will do. Without `expects_count` the
+    store may take its time to count its streams.
+    """
+
+    def __init__(self, *, is_forgiving: bool = False, expects_count: bool = True) -> None:
         self._is_forgiving = is_forgiving
+        self._expects_count = expects_count
         # The lives that a recovered stream may be in, oldest first.
         self._lives: dict[StreamId, list[_Life]] = {}
         self.acknowledged_count = 0
+
+    def fresh(self) -> "Oracle":
+        """One that expects the same and knows nothing yet."""
+        return Oracle(is_forgiving=self._is_forgiving, expects_count=self._expects_count)
 
     # What happened.
 
@@ -196,6 +205,9 @@ class Oracle:
             Violation("damage", damage.stream, f"{damage.file} at {damage.offset}: {damage.reason}")
             for damage in seen.damage
         ]
+        if self._expects_count and seen.stream_count != len(seen.streams):
+            text = f"{len(seen.streams)} streams are counted as {seen.stream_count}"
+            found.append(Violation("changed", None, text))
         for stream in sorted(self._lives.keys() | seen.streams.keys()):
             found += self._check_stream(stream, seen.streams.get(stream))
         return found

@@ -8,6 +8,7 @@ from syncline.core.queue import read_request
 from syncline.errors import (
     QueueExistsError,
     QuotaExceededError,
+    StoreBusyError,
     StoreFullError,
     UnexpectedMessageError,
     UnknownQueueError,
@@ -163,6 +164,58 @@ async def test_a_batch_is_taken_up_to_the_first_refusal(rig: Rig) -> None:
         b"2",
         b"3",
     ]
+
+
+async def test_a_batch_cut_in_the_middle_leaves_nothing_behind(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = await rig.queues.create(None, None)
+    real_append = rig.store.append
+
+    def append(stream: StreamId, payload: bytes, now_ms: int) -> int:
+        if payload == b"2":
+            raise StoreBusyError(2, 1)
+        return real_append(stream, payload, now_ms)
+
+    monkeypatch.setattr(rig.store, "append", append)
+    reader = asyncio.create_task(rig.queues.read(queue, FROM_START, wait_seconds=15))
+    writer = asyncio.create_task(rig.queues.append_many(queue, [b"1", b"2"]))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    writer.cancel()
+    assert [entry.payload for entry in await reader] == [b"1"]
+    with pytest.raises(asyncio.CancelledError):
+        await writer
+    assert await rig.queues.acknowledge(queue, 1) == 2
+
+
+async def test_a_batch_that_waited_for_upkeep_stays_side_by_side(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = await rig.queues.create(None, None)
+    real_append = rig.store.append
+    is_busy = True
+
+    def append(stream: StreamId, payload: bytes, now_ms: int) -> int:
+        if payload == b"2" and is_busy:
+            raise StoreBusyError(2, 1)
+        return real_append(stream, payload, now_ms)
+
+    monkeypatch.setattr(rig.store, "append", append)
+    alone = asyncio.create_task(rig.queues.append_many(queue, [b"1", b"2"]))
+    await asyncio.wait_for(rig.queues.pressure.wait(), 15)
+    is_busy = False
+    rig.queues.relieve()
+    assert await alone == (1, 2, None)
+    # With somebody else in between, it ends there: sequences would no longer be neighbours.
+    is_busy = True
+    cut = asyncio.create_task(rig.queues.append_many(queue, [b"1", b"2"]))
+    await asyncio.wait_for(rig.queues.pressure.wait(), 15)
+    await rig.queues.append(queue, b"other")
+    is_busy = False
+    rig.queues.relieve()
+    first_seq, count, refusal = await cut
+    assert (first_seq, count, type(refusal)) == (3, 1, StoreBusyError)
 
 
 async def test_without_space_nothing_new_is_taken_and_reading_goes_on(rig: Rig) -> None:

@@ -1,6 +1,5 @@
 """A journal store on simulated files, and a look at the files behind it."""
 
-import dataclasses
 import random
 
 from syncline.storage.base import StreamKind, commit, run_jobs
@@ -40,9 +39,10 @@ class JournalSubject:
             random_bytes=self._random.randbytes,
         )
 
-    def reopen(self, **changed_options: int) -> None:
+    def reopen(self, options: StoreOptions | None = None) -> None:
+        """Close in order, then open, perhaps with other options."""
         self.store.close()
-        self.options = dataclasses.replace(self.options, **changed_options)
+        self.options = options or self.options
         self.store = self.open()
 
     def kill(self) -> None:

@@ -317,9 +317,11 @@ def test_a_lock_of_another_process_names_it_and_ends_with_it(tmp_path: Path) -> 
 
 def test_a_lock_is_held_once_in_a_process_too(tmp_path: Path) -> None:
     path = str(tmp_path / "LOCK")
+    Path(path).write_text("123456789012345")
     lock = FILES.lock(path)
-    with pytest.raises(StoreLockedError):
+    with pytest.raises(StoreLockedError) as refused:
         FILES.lock(path)
+    assert refused.value.holder == str(os.getpid()), "nothing is left of an earlier holder"
     lock.release()
     FILES.lock(path).release()
 

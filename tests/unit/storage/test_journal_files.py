@@ -1,4 +1,4 @@
-"""What the journal does to the files of a queue: making, rotating, switching, compacting, freeing."""
+"""What the journal does to the files of a queue: making, rotating, switching, freeing."""
 
 import dataclasses
 from contextlib import suppress

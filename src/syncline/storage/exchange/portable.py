@@ -1,14 +1,15 @@
 """One file of JSON lines with every stream of a store, for anybody to read.
 
     {"type":"syncline-messages","version":1}
-    {"type":"stream","id":"…","kind":"queue","quota":128,"first":57,"blocked":false,"messages":2}
-    {"type":"entry","seq":57,"time_ms":1700000000000,"kind":"message","body":"aGVsbG8="}
-    {"type":"snapshot","up_to_seq":56,"time_ms":1700000000000,"body":"e30="}
-    {"type":"cursor","name":"cmVhZGVy","seq":57}
+    {"type":"stream","id":"…","kind":"queue","quota":128,"first":57,"blocked":false,"messages":1}
+    {"type":"entry","stream":"…","seq":57,"time_ms":1700,"kind":"message","body":"aGVsbG8="}
+    {"type":"snapshot","stream":"…","up_to_seq":56,"time_ms":1700,"body":"e30="}
+    {"type":"cursor","stream":"…","name":"cmVhZGVy","seq":57}
     {"type":"end","streams":1,"entries":1}
 
-What follows a stream line belongs to it. Bodies and names are base64. The last line tells a whole
-file from one that was cut. `messages` counts the entries to come that are messages, and matters
+What belongs to a stream follows its line and names it, so that an unreadable stream line does not
+give its entries to the stream before. Bodies and names are base64. The last line tells a whole file
+from one that was cut. `messages` counts the entries to come that are messages, at most, and exactly
 where `blocked` is true.
 """
 
@@ -57,6 +58,7 @@ class _Stream(_Line, tag="stream", frozen=True):
 
 
 class _Entry(_Line, tag="entry", frozen=True):
+    stream: str
     seq: Annotated[int, msgspec.Meta(ge=1, le=limits.sequence_max)]
     time_ms: _Time
     kind: Literal["message", "quota"]
@@ -64,12 +66,14 @@ class _Entry(_Line, tag="entry", frozen=True):
 
 
 class _Snapshot(_Line, tag="snapshot", frozen=True):
+    stream: str
     up_to_seq: _Position
     time_ms: _Time
     body: bytes
 
 
 class _Cursor(_Line, tag="cursor", frozen=True):
+    stream: str
     name: bytes
     seq: _Position
 
@@ -135,9 +139,10 @@ def _write_all(
 ) -> None:
     output.put(_Start(FORMAT_VERSION))
     for head in source.heads():
+        name = str(head.stream)
         output.put(
             _Stream(
-                str(head.stream),
+                name,
                 "queue" if head.kind is StreamKind.QUEUE else "document",
                 head.quota,
                 head.first,
@@ -150,16 +155,16 @@ def _write_all(
             kind: Literal["message", "quota"] = "quota" if is_marker else "message"
             report.entry_count += 1
             report.byte_count += len(entry.payload)
-            if output.put(_Entry(entry.seq, entry.time_ms, kind, entry.payload)):
+            if output.put(_Entry(name, entry.seq, entry.time_ms, kind, entry.payload)):
                 progress(report)
         snapshot = source.snapshot(head.stream)
         if snapshot is not None:
-            output.put(_Snapshot(snapshot.up_to_seq, snapshot.time_ms, snapshot.payload))
+            output.put(_Snapshot(name, snapshot.up_to_seq, snapshot.time_ms, snapshot.payload))
             report.byte_count += len(snapshot.payload)
-        for name, seq in source.cursors(head.stream).items():
-            output.put(_Cursor(name, seq))
+        for cursor, seq in source.cursors(head.stream).items():
+            output.put(_Cursor(name, cursor, seq))
         report.stream_count += 1
-        report.add_damage(str(head.stream), source.flaws(head.stream))
+        report.add_damage(name, source.flaws(head.stream))
     output.put(_End(report.stream_count, report.entry_count))
     output.flush()
 
@@ -256,7 +261,7 @@ class _Reader:
         if isinstance(line, _End):
             self._is_whole = True
             return True
-        if self._head is None or isinstance(line, _Start):
+        if self._head is None or isinstance(line, _Start) or line.stream != str(self._head.stream):
             return False
         return self._take_part(line, self._head)
 

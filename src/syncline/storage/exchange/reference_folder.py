@@ -87,7 +87,7 @@ def _queues(root: str, files: Files) -> Iterator[tuple[StreamId, str, list[str]]
             names = files.list(folder)
         except (FileNotFoundError, NotADirectoryError):
             continue
-        if any(name.startswith(f"queue_state.{stream}.log") for name in names):
+        if any(name.startswith((f"queue_state.{stream}.log", "messages.")) for name in names):
             yield stream, folder, names
 
 

@@ -136,7 +136,11 @@ def _open_parts(
         table.close()
         runs.close()
         raise CorruptionError(damage[0].file, damage[0].offset, damage[0].reason)
-    table.used_count += replay.stream_count_change
+    if table.applied >= state.checkpoint:
+        table.used_count += replay.stream_count_change
+    else:
+        # Damaged, or that of a new generation and never synced since.
+        table.count_slots((stream, tail.is_deleted) for stream, tail in replay.tails.items())
     # From here on nothing that an earlier opening left behind passes for a record of this one.
     manifest.change(epoch=segments.epoch)
     segments.note_epoch(replay.end, segments.epoch)

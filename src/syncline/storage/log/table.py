@@ -16,7 +16,7 @@ Invariants:
 """
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -102,15 +102,13 @@ class Table:
         self._moved_slots = 0
         self.used_count = 0
         self.deleted_count = 0
-        # Log position up to which the counts are true; unknown after damage to the header.
+        # Log position up to which the counts are true; 0 if they are not known.
         self.applied = 0
         header = parse_table_header(current.map[0:64])
         if header is not None and header.capacity == current.capacity:
             self.used_count = header.used_count
             self.deleted_count = header.deleted_count
             self.applied = header.applied
-        else:
-            self._count_slots()
 
     @classmethod
     def open(cls, files: Files, generations: list[tuple[int, str]]) -> Self:
@@ -186,8 +184,9 @@ class Table:
         header = encode_table_header(
             self._current.capacity,
             applied,
-            self.used_count,
-            self.deleted_count,
+            max(0, self.used_count),
+            # After a crash an estimate: the header may be older or newer than the slots.
+            max(0, self.deleted_count),
             self._current.number,
         )
         self._current.map[0 : len(header)] = header
@@ -263,7 +262,7 @@ class Table:
             for start in range(0, generation.capacity, chunk_slots):
                 end = min(start + chunk_slots, generation.capacity)
                 data = generation.map[generation.offset_of(start) : generation.offset_of(end)]
-                for index in _used_indexes(data):
+                for index in _indexes(data, SLOT_USED):
                     image = data[index * SLOT_BYTES : (index + 1) * SLOT_BYTES]
                     if self._is_stray(generation, start + index, image):
                         continue
@@ -359,22 +358,37 @@ class Table:
         offset = TABLE_HEADER_BYTES + index * SLOT_BYTES
         self._current.map[offset : offset + SLOT_BYTES] = image
 
-    def _count_slots(self) -> None:
-        """The header is damaged: the slots themselves say how many there are."""
-        used: set[bytes] = set()
-        for generation in self._generations():
-            data = generation.map[TABLE_HEADER_BYTES : len(generation.map)]
-            for index in _used_indexes(data):
-                used.add(data[index * SLOT_BYTES : index * SLOT_BYTES + 24])
-            if generation is self._current:
-                self.deleted_count = data[SLOT_STATE_OFFSET::SLOT_BYTES].count(SLOT_DELETED)
+    def count_slots(self, in_log: Iterable[tuple[bytes, bool]]) -> None:
+        """The header does not know how many streams there are: look at each slot.
+
+        `in_log` are the streams of the replayed log and whether each was deleted there.
+        """
+        used, deleted = _streams_of(self._current)
+        self.deleted_count = len(deleted)
+        if self._older is not None:
+            used |= _streams_of(self._older)[0] - deleted
+        for stream, is_deleted in in_log:
+            if is_deleted:
+                used.discard(stream)
+            else:
+                used.add(stream)
         self.used_count = len(used)
 
 
-def _used_indexes(slots: bytes) -> Iterator[int]:
-    """Which of these slots are used: a search in their state bytes, not a look at each."""
+def _streams_of(generation: _Generation) -> tuple[set[bytes], set[bytes]]:
+    """Streams of used and of deleted slots."""
+    data = generation.map[TABLE_HEADER_BYTES : len(generation.map)]
+    used, deleted = (
+        {data[index * SLOT_BYTES : index * SLOT_BYTES + 24] for index in _indexes(data, state)}
+        for state in (SLOT_USED, SLOT_DELETED)
+    )
+    return used, deleted
+
+
+def _indexes(slots: bytes, state: int) -> Iterator[int]:
+    """Which of these slots have this state: a search in the state bytes, not a look at each."""
     states = slots[SLOT_STATE_OFFSET::SLOT_BYTES]
-    index = states.find(SLOT_USED)
+    index = states.find(state)
     while index != -1:
         yield index
-        index = states.find(SLOT_USED, index + 1)
+        index = states.find(state, index + 1)
