@@ -25,6 +25,7 @@ class Plan:
     device_image_bytes: int
     cost_unmeasured_count: int
     cost_count: int
+    cost_peer_count: int
     # Restart.
     restart_round_count: int
     restart_queue_count: int
@@ -62,6 +63,7 @@ FULL = Plan(
     device_image_bytes=8 * 1024**3,
     cost_unmeasured_count=448_000,
     cost_count=320_000,
+    cost_peer_count=128_000,
     restart_round_count=5,
     restart_queue_count=1_000_000,
     restart_queue_count_few=10_000,
@@ -77,12 +79,12 @@ QUICK = replace(
     name="quick",
     round_count=1,
     append_counts={
-        (1 * KB, 1): 500,
-        (1 * KB, 64): 64_000,
-        (1 * KB, 1024): 65_536,
-        (16 * KB, 1): 300,
-        (16 * KB, 64): 6_400,
-        (16 * KB, 1024): 8_192,
+        (1 * KB, 1): 200,
+        (1 * KB, 64): 32_000,
+        (1 * KB, 1024): 32_768,
+        (16 * KB, 1): 200,
+        (16 * KB, 64): 3_200,
+        (16 * KB, 1024): 4_096,
     },
     take_count=6_400,
     socket_counts={
@@ -97,6 +99,7 @@ QUICK = replace(
     device_image_bytes=4 * 1024**3,
     cost_unmeasured_count=320_000,
     cost_count=128_000,
+    cost_peer_count=25_600,
     restart_round_count=1,
     restart_queue_count=100_000,
     restart_message_count=400_000,
@@ -118,6 +121,7 @@ SMOKE = replace(
     device_image_bytes=1024**3,
     cost_unmeasured_count=640,
     cost_count=640,
+    cost_peer_count=640,
     restart_queue_count=2_000,
     restart_queue_count_few=200,
     restart_message_count=4_000,

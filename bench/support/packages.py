@@ -12,15 +12,13 @@ _SECONDS_MAX = 600
 
 
 def install_missing(programs: Mapping[str, str], say: Callable[[str], None]) -> None:
-    """`programs`: what is run, and the Debian package that has it. Says what it does and why not."""
+    """`programs`: what is run, and the Debian package that has it."""
     packages = sorted({package for name, package in programs.items() if shutil.which(name) is None})
     if not packages:
         return
     names = " ".join(packages)
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        say(
-            f"Missing: {names}. Install it with the distribution's tools to have that peer measured."
-        )
+        say(f"Missing: {names}. Install it with the distribution's tools to measure that peer.")
         return
     say(f"Installing {names} with apt-get")
     for command in (["apt-get", "update", "-q"], ["apt-get", "install", "-yq", *packages]):

@@ -136,6 +136,8 @@ class Router:
             self._metrics,
         )
         self._metrics.watch(store, committer, self._free_bytes, lambda: queues.waiting_reader_count)
+        # Before the first request: a disk that is nearly full takes none.
+        housekeeping.watch_space()
         self._health.watch(store, committer, queues)
         self._api.attach(queues, HotBackup(store, self._files, self._folder, clock_ms))
         stats = store.stats()

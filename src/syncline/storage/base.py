@@ -151,7 +151,10 @@ class Store(Protocol):
         ...
 
     def move_cursor(self, stream: StreamId, name: bytes, seq: int) -> None:
-        """Set the absolute position of a reader; it goes back only by dropping it first."""
+        """Set the absolute position of a reader; it goes back only by dropping it first.
+
+        Raises LimitExceededError for a position above `next`, ValueError for one that goes back.
+        """
         ...
 
     def drop_cursor(self, stream: StreamId, name: bytes) -> None: ...
@@ -163,20 +166,28 @@ class Store(Protocol):
     def read(self, stream: StreamId, from_seq: int, count_max: int, bytes_max: int) -> list[Entry]:
         """Durable entries from `max(from_seq, first)` on, in order; at least one if there is one.
 
+        `first` as staged: what was let go of is not given out again. `bytes_max` counts payloads;
+        both limits are cut to `limits.read_count_max` and `limits.read_bytes_max`.
         A damaged entry is left out, reported by `damage`, and stays until truncated.
         """
         ...
 
-    def snapshot(self, stream: StreamId) -> Snapshot | None: ...
+    def snapshot(self, stream: StreamId) -> Snapshot | None:
+        """The newest durable one."""
+        ...
 
-    def cursors(self, stream: StreamId) -> Mapping[bytes, int]: ...
+    def cursors(self, stream: StreamId) -> Mapping[bytes, int]:
+        """As staged."""
+        ...
 
-    def streams(self) -> Iterator[StreamId]: ...
+    def streams(self) -> Iterator[StreamId]:
+        """As staged, in no order."""
+        ...
 
     # Committing.
 
     def take_batch(self, *, acknowledgements: bool = True) -> Batch | None:
-        """Close what is staged; None if nothing waits for the disk.
+        """Close what is staged, or the oldest part of it; None if nothing waits for the disk.
 
         With `acknowledgements=False` those that would make the write larger stay back, up to
         `limits.deferred_ack_count_max` of them.
@@ -199,7 +210,8 @@ class Store(Protocol):
     def expire_before(self, time_ms: int, count_max: int) -> int:
         """Stage the truncation of entries older than `time_ms`, at most `count_max`; how many.
 
-        Quota markers do not expire: they tell the reader something.
+        Quota markers do not expire: they tell the reader something. The updates of a document do
+        not either: they go when its snapshot covers them.
         """
         ...
 
