@@ -93,10 +93,9 @@ class SegmentBuilder:
         position = self.start + self.end
         at = position + BATCH_HEADER_BYTES
         parts: list[bytes] = []
-        crcs: list[int] = []
         positions: list[int] = []
         for record in records:
-            head, crc = log_format.encode_record(
+            head, _ = log_format.encode_record(
                 at,
                 epoch,
                 record.kind,
@@ -108,12 +107,11 @@ class SegmentBuilder:
                 record.payload,
             )
             parts += [head, record.payload]
-            crcs.append(crc)
             positions.append(at)
             at += RECORD_HEADER_BYTES + len(record.payload)
         body = b"".join(parts)
         header, self.previous_crc = log_format.encode_batch_header(
-            epoch, self.next_batch, position, 5_000, len(body), crcs, self.previous_crc
+            epoch, self.next_batch, position, 5_000, len(positions), [body], self.previous_crc
         )
         whole = header + body
         assert self.end + len(whole) <= len(self.data), "the segment is full"

@@ -18,7 +18,10 @@ class Plan:
     take_count: int
     # Over the socket, by (body bytes, pipelined); 64 connections.
     socket_counts: Mapping[tuple[int, int], int]
+    # Trips of each connection until the queues are emptied again, and how often that is done: a
+    # few thousand messages wait at most, as where readers are there.
     deliver_trip_count: int
+    deliver_cycle_count: int
     nats_counts: Mapping[int, int]
     http_count: int
     # On the private device.
@@ -57,7 +60,8 @@ FULL = Plan(
         (16 * KB, 1): 20_000,
         (16 * KB, 16): 30_000,
     },
-    deliver_trip_count=120,
+    deliver_trip_count=12,
+    deliver_cycle_count=10,
     nats_counts={1: 500, 64: 2_000, 1024: 4_096},
     http_count=20_000,
     device_image_bytes=8 * 1024**3,
@@ -93,7 +97,8 @@ QUICK = replace(
         (16 * KB, 1): 5_000,
         (16 * KB, 16): 10_000,
     },
-    deliver_trip_count=40,
+    deliver_trip_count=12,
+    deliver_cycle_count=3,
     nats_counts={1: 100, 64: 300, 1024: 1_024},
     http_count=3_000,
     device_image_bytes=4 * 1024**3,

@@ -26,6 +26,9 @@ _RECEIVE_BYTES = 1 << 20
 _SILENCE_SECONDS_MAX = 60
 
 
+Numbered = tuple[bytes, bytes]  # key, id
+
+
 @dataclass(slots=True)
 class Trip:
     request: bytes
@@ -93,47 +96,61 @@ def run_trips(port: int, trips_of: Sequence[Sequence[Trip]]) -> float:
     return seconds
 
 
-def build(
-    connections: int, pipelined: int, trip_count: int, queue_count: int, body: bytes
-) -> tuple[list[list[Trip]], list[list[Trip]]]:
-    """What fills the queues, and what delivers and acknowledges all of it again.
+class Script:
+    """What fills the queues, and what delivers and acknowledges all of it again, cycle by cycle.
 
     Each connection has its own queues, so their order does not depend on the other connections.
     """
-    chance = random.Random(3)
-    queues_each = queue_count // connections
-    if queues_each < pipelined:
-        raise ValueError(f"{queue_count} queues are too few for {connections} connections")
-    fill: list[list[Trip]] = []
-    take: list[list[Trip]] = []
-    for connection in range(connections):
-        own = range(connection * queues_each, (connection + 1) * queues_each)
-        chosen = [chance.sample(own, pipelined) for _ in range(trip_count)]
-        last_seq: dict[int, int] = {}
-        numbered = [[(key(q), _next_id(last_seq, q)) for q in trip] for trip in chosen]
-        fill.append(
+
+    def __init__(self, connections: int, pipelined: int, queue_count: int, body: bytes) -> None:
+        queues_each = queue_count // connections
+        if queues_each < pipelined:
+            raise ValueError(f"{queue_count} queues are too few for {connections} connections")
+        self._queues = [
+            range(connection * queues_each, (connection + 1) * queues_each)
+            for connection in range(connections)
+        ]
+        self._pipelined = pipelined
+        self._body = body
+        self._chance = random.Random(3)
+        # The first message of each queue was the one that made it.
+        self._last_seq = dict.fromkeys(range(queue_count), 1)
+
+    def cycle(self, trip_count: int) -> tuple[list[list[Trip]], list[list[Trip]]]:
+        """The trips of each connection: first those that fill, then those that take."""
+        numbered = [
             [
-                Trip(
-                    b"".join(request(b"XADD", queue, id_, b"f", body) for queue, id_ in trip),
-                    b"".join(bulk(id_) for _, id_ in trip),
-                )
-                for trip in numbered
+                [(key(queue), self._next_id(queue)) for queue in self._chosen(own)]
+                for _ in range(trip_count)
             ]
+            for own in self._queues
+        ]
+        return [_appends(trips, self._body) for trips in numbered], [
+            _deliveries(trips, self._body) for trips in numbered
+        ]
+
+    def _chosen(self, own: range) -> list[int]:
+        return self._chance.sample(own, self._pipelined)
+
+    def _next_id(self, queue: int) -> bytes:
+        self._last_seq[queue] += 1
+        return b"%d-0" % self._last_seq[queue]
+
+
+def _appends(numbered: Sequence[Sequence[Numbered]], body: bytes) -> list[Trip]:
+    return [
+        Trip(
+            b"".join(request(b"XADD", queue, id_, b"f", body) for queue, id_ in trip),
+            b"".join(bulk(id_) for _, id_ in trip),
         )
-        take.append(_deliveries(numbered, body))
-    return fill, take
+        for trip in numbered
+    ]
 
 
-def _next_id(last_seq: dict[int, int], queue: int) -> bytes:
-    # The first message of each queue was the one that made it.
-    last_seq[queue] = last_seq.get(queue, 1) + 1
-    return b"%d-0" % last_seq[queue]
-
-
-def _deliveries(numbered: list[list[tuple[bytes, bytes]]], body: bytes) -> list[Trip]:
+def _deliveries(numbered: Sequence[Sequence[Numbered]], body: bytes) -> list[Trip]:
     trips: list[Trip] = []
     tail = b"*2\r\n" + bulk(b"f") + bulk(body)
-    for before, after in zip([[], *numbered], [*numbered, []], strict=True):
+    for before, after in zip([(), *numbered], [*numbered, ()], strict=True):
         acknowledge = b"".join(request(b"XDEL", queue, id_) for queue, id_ in before)
         read = b"".join(request(b"XRANGE", queue, b"-", b"+", b"COUNT", b"1") for queue, _ in after)
         delivered = b"".join(b"*1\r\n*2\r\n" + bulk(id_) + tail for _, id_ in after)
@@ -142,29 +159,33 @@ def _deliveries(numbered: list[list[tuple[bytes, bytes]]], body: bytes) -> list[
 
 
 def main(task: dict[str, Any]) -> dict[str, float]:
-    port, pid = int(task["port"]), int(task["server_pid"])
+    port, pid, queue_count = int(task["port"]), int(task["server_pid"]), int(task["queue_count"])
     body = random.Random(2).randbytes(int(task["body_bytes"]))
-    fill, take = build(
-        task["connections"], task["pipelined"], task["trip_count"], task["queue_count"], body
-    )
-    make_queues(port, task["queue_count"])
-    fill_seconds = run_trips(port, fill)
-    message_count = task["connections"] * task["pipelined"] * task["trip_count"]
-    stored = count_stored(port, task["queue_count"])
-    if stored != message_count:
-        raise BenchError(f"{message_count} messages were acknowledged, {stored} are stored")
-    cpu_before = cpu_seconds(pid)
-    seconds = run_trips(port, take)
-    cpu = cpu_seconds(pid) - cpu_before
-    left = count_stored(port, task["queue_count"])
-    if left != 0:
-        raise BenchError(f"all messages were acknowledged, {left} are still stored")
+    script = Script(task["connections"], task["pipelined"], queue_count, body)
+    make_queues(port, queue_count)
+    each = task["connections"] * task["pipelined"] * task["trip_count"]
+    fill_seconds = take_seconds = cpu = 0.0
+    for _ in range(task["cycle_count"]):
+        fill, take = script.cycle(task["trip_count"])
+        fill_seconds += run_trips(port, fill)
+        check_stored(port, queue_count, each)
+        cpu_before = cpu_seconds(pid)
+        take_seconds += run_trips(port, take)
+        cpu += cpu_seconds(pid) - cpu_before
+        check_stored(port, queue_count, 0)
+    message_count = each * task["cycle_count"]
     return {
         "message_count": message_count,
         "append_per_second": message_count / fill_seconds,
-        "per_second": message_count / seconds,
+        "per_second": message_count / take_seconds,
         "cpu_us": cpu / message_count * 1e6,
     }
+
+
+def check_stored(port: int, queue_count: int, expected: int) -> None:
+    stored = count_stored(port, queue_count)
+    if stored != expected:
+        raise BenchError(f"{expected} messages should be stored, the server says {stored}")
 
 
 if __name__ == "__main__":

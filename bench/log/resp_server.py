@@ -49,22 +49,16 @@ class Waiting:
     is_durable: bool = False
 
 
-class Names:
+class Names(dict[bytes, StreamId]):
     """Queue ids of keys. Real ids are random; redis-benchmark can only count, so keys are hashed.
 
     They are kept, so that the hash costs each queue once; a peer that sends its ids needs neither.
     """
 
-    def __init__(self) -> None:
-        self._ids: dict[bytes, StreamId] = {}
-
-    def stream(self, key: bytes) -> StreamId:
-        found = self._ids.get(key)
-        if found is None:
-            if len(self._ids) >= _NAMES_MAX:
-                self._ids.clear()
-            found = StreamId(blake2b(key, digest_size=STREAM_ID_BYTES).digest())
-            self._ids[key] = found
+    def __missing__(self, key: bytes) -> StreamId:
+        if len(self) >= _NAMES_MAX:
+            self.clear()
+        self[key] = found = StreamId(blake2b(key, digest_size=STREAM_ID_BYTES).digest())
         return found
 
 
@@ -74,7 +68,7 @@ class Face(asyncio.Protocol):
     def __init__(self, store: Store, committer: Committer, names: Names) -> None:
         self._store = store
         self._committer = committer
-        self._stream = names.stream
+        self._names = names
         self._reader = hiredis.Reader()
         self._replies: list[bytes] = []
         # Replies that wait for the disk, one for each time that the committer was asked. It keeps
@@ -113,7 +107,7 @@ class Face(asyncio.Protocol):
                     continue
                 try:
                     handle(words)
-                except (SynclineError, ValueError, IndexError) as error:
+                except (SynclineError, ValueError) as error:
                     self._replies.append(b"-ERR %s\r\n" % str(error).encode())
         except hiredis.ProtocolError:
             self._transport.abort()
@@ -149,7 +143,7 @@ class Face(asyncio.Protocol):
 
     def _append(self, words: list[bytes]) -> None:
         _, key, wanted_id, _, body = words
-        stream = self._stream(key)
+        stream = self._names[key]
         if wanted_id != b"*":
             self._check_next(stream, wanted_id)
         try:
@@ -172,26 +166,30 @@ class Face(asyncio.Protocol):
     def _read(self, words: list[bytes]) -> None:
         _, key, _, _, _, count = words
         try:
-            entries = self._store.read(self._stream(key), 0, int(count), limits.read_bytes_max)
+            entries = self._store.read(self._names[key], 0, int(count), limits.read_bytes_max)
         except UnknownQueueError:
             entries = []
-        self._replies.append(b"*%d\r\n" % len(entries))
+        replies = self._replies
+        replies.append(b"*%d\r\n" % len(entries))
         for entry in entries:
-            entry_id = b"%d-0" % entry.seq
-            self._replies.append(
-                b"*2\r\n$%d\r\n%b\r\n*2\r\n$1\r\nf\r\n$%d\r\n%b\r\n"
-                % (len(entry_id), entry_id, len(entry.payload), entry.payload)
+            entry_id, payload = b"%d-0" % entry.seq, entry.payload
+            replies.append(
+                b"*2\r\n$%d\r\n%b\r\n*2\r\n$1\r\nf\r\n$%d\r\n"
+                % (len(entry_id), entry_id, len(payload))
             )
+            # Not copied into the text before it: that is done once, when all replies are joined.
+            replies.append(payload)
+            replies.append(b"\r\n")
 
     def _acknowledge(self, words: list[bytes]) -> None:
         _, key, entry_id = words
-        self._store.truncate_before(self._stream(key), int(entry_id.partition(b"-")[0]) + 1)
+        self._store.truncate_before(self._names[key], int(entry_id.partition(b"-")[0]) + 1)
         self._has_acknowledged = True
         self._replies.append(b":1\r\n")
 
     def _length(self, words: list[bytes]) -> None:
         try:
-            unread_count = self._store.state(self._stream(words[1])).unread_count
+            unread_count = self._store.state(self._names[words[1]]).unread_count
         except UnknownQueueError:
             unread_count = 0
         self._replies.append(b":%d\r\n" % unread_count)

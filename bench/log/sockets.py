@@ -151,6 +151,7 @@ def _deliver_rounds(setting: Setting, openers: Mapping[str, Opener]) -> Results:
                     "connections": CONNECTIONS,
                     "pipelined": 16,
                     "trip_count": plan.deliver_trip_count,
+                    "cycle_count": plan.deliver_cycle_count,
                     "queue_count": plan.queue_count,
                     "body_bytes": 1 * KB,
                 },

@@ -98,20 +98,26 @@ def wait_until_listening(
 
 def cpu_seconds(pid: int) -> float:
     """User and system time of a process, its ended children and its living descendants."""
-    total = 0.0
-    for each in list(_family(pid)):
-        with contextlib.suppress(OSError):
-            # After the name, which stands in brackets and may hold anything.
-            fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
-            total += sum(map(int, fields[11:15])) / _TICKS_PER_SECOND
-    return total
+    return sum(_cpu_of_one(each) for each in list(_family(pid)))
+
+
+def _cpu_of_one(pid: int) -> float:
+    """Living threads to the nanosecond, ended children to the tick."""
+    nanoseconds = ticks = 0
+    with contextlib.suppress(OSError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            nanoseconds += int((thread / "schedstat").read_text().split()[0])
+        # After the name, which stands in brackets and may hold anything.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        ticks = int(fields[13]) + int(fields[14])
+    return nanoseconds / 1e9 + ticks / _TICKS_PER_SECOND
 
 
 def own_cpu_seconds() -> float:
-    """Finer than `cpu_seconds`: this process to the nanosecond, its children to the tick."""
-    children = os.times()
+    """The same for this process, with its ended threads."""
+    ended = os.times()
     living = sum(cpu_seconds(child) for child in _children(os.getpid()))
-    return time.process_time() + children.children_user + children.children_system + living
+    return time.process_time() + ended.children_user + ended.children_system + living
 
 
 def _family(pid: int) -> Iterator[int]:

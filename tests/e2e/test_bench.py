@@ -99,11 +99,12 @@ def test_deliver_and_acknowledge_leaves_nothing_behind(tmp_path: Path) -> None:
                 "connections": 4,
                 "pipelined": 8,
                 "trip_count": 3,
+                "cycle_count": 2,
                 "queue_count": 64,
                 "body_bytes": 1024,
             },
         )
-        assert result["message_count"] == 4 * 8 * 3
+        assert result["message_count"] == 4 * 8 * 3 * 2
         assert count_stored(server.port, 64) == 0
 
 

@@ -162,32 +162,45 @@ def test_an_unknown_kind_is_no_record(fields: tuple[Any, ...], kind: int) -> Non
 # ------------------------------------------------------------------------------- batch headers
 
 
-@given(epochs, positions, positions, times, st.lists(epochs, min_size=1, max_size=5), epochs)
+@given(epochs, positions, positions, times, st.integers(1, 5), epochs)
 def test_a_batch_header_comes_back_as_it_went(
-    epoch: int, number: int, position: int, time_ms: int, crcs: list[int], previous: int
+    epoch: int, number: int, position: int, time_ms: int, count: int, previous: int
 ) -> None:
-    length = len(crcs) * RECORD_HEADER_BYTES
+    records = [bytes(RECORD_HEADER_BYTES)] * count
+    length = count * RECORD_HEADER_BYTES
     header, crc = log_format.encode_batch_header(
-        epoch, number, position, time_ms, length, crcs, previous
+        epoch, number, position, time_ms, count, records, previous
     )
     assert len(header) == BATCH_HEADER_BYTES
     found = log_format.parse_batch_header(b"xx" + header + bytes(length), 2, position)
     assert found == log_format.BatchHeader(
-        epoch, number, position, time_ms, length, len(crcs), previous, crc
+        epoch, number, position, time_ms, length, count, previous, crc
     )
     assert found.end == position + BATCH_HEADER_BYTES + length
+    assert log_format.is_batch_whole(b"xx" + header + bytes(length), 2, found, 0)
     assert log_format.parse_batch_header(header + bytes(length), 0, position + 4096) is None
     assert log_format.parse_batch_header(header + bytes(length - 1), 0, position) is None
 
 
-@given(st.lists(epochs, min_size=1, max_size=5), st.integers(0, 4), st.integers(1, (1 << 32) - 1))
-def test_the_crc_of_a_batch_covers_those_of_its_records(
-    crcs: list[int], place: int, change: int
+@given(st.binary(min_size=48, max_size=200), st.data(), st.integers(1, 255), epochs)
+def test_the_crc_of_a_batch_covers_header_records_and_tag(
+    records: bytes, data: st.DataObject, change: int, tag: int
 ) -> None:
-    other = list(crcs)
-    other[place % len(crcs)] ^= change
-    one = log_format.encode_batch_header(1, 1, 0, 0, 100, crcs, 0)
-    assert log_format.encode_batch_header(1, 1, 0, 0, 100, other, 0)[1] != one[1]
+    header, _ = log_format.encode_batch_header(1, 1, 0, 0, 1, [records], 0, tag)
+    whole = bytearray(header + records)
+    found = log_format.parse_batch_header(bytes(whole), 0, 0)
+    assert found is not None
+    assert log_format.is_batch_whole(bytes(whole), 0, found, tag)
+    assert not log_format.is_batch_whole(bytes(whole), 0, found, tag ^ change)
+    place = data.draw(st.integers(0, len(whole) - 1).filter(lambda at: not 44 <= at < 48))
+    whole[place] ^= change
+    assert not log_format.is_batch_whole(bytes(whole), 0, found, tag)
+
+
+@given(st.lists(st.binary(max_size=60), min_size=1, max_size=6))
+def test_the_pieces_of_a_batch_do_not_matter(pieces: list[bytes]) -> None:
+    one = log_format.encode_batch_header(1, 1, 0, 0, 1, [b"".join(pieces)], 0)
+    assert log_format.encode_batch_header(1, 1, 0, 0, 1, pieces, 0) == one
 
 
 @given(epochs, st.integers(0, (1 << 32) - 1), st.integers(0, (1 << 32) - 1))

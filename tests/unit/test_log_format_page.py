@@ -47,11 +47,8 @@ def message_record() -> tuple[bytes, int]:
 
 
 def batch_header() -> bytes:
-    (create, create_crc), (message, message_crc) = create_record(), message_record()
-    length = len(create) + len(message)
-    header, _ = log_format.encode_batch_header(
-        1, 1, START, TIME_MS, length, [create_crc, message_crc], 0
-    )
+    (create, _), (message, _) = create_record(), message_record()
+    header, _ = log_format.encode_batch_header(1, 1, START, TIME_MS, 2, [create, message], 0)
     return header
 
 
@@ -141,7 +138,7 @@ def test_the_manifest_line_on_the_page_is_what_is_written_twice_and_read() -> No
     Manifest.create(files, "/data", state).close()
     assert files.read_all("/data/CURRENT") == b"MANIFEST.1\n"
     line = BLOCKS["manifest line"].encode("ascii")
-    assert files.read_all("/data/MANIFEST.1") == line * 2
+    assert files.read_all("/data/MANIFEST.1") == (line + b"\n") * 2
     opened = Manifest.open(files, "/data")
     assert opened is not None
     assert opened.state == state

@@ -65,18 +65,19 @@ class Api:
         self._backup = backup
 
     def app(self, token: str) -> ASGIApp:
+        # Looked through in this order: what is asked for most often comes first.
         routes = [
-            Route("/healthz", self.healthz, methods=["GET"]),
-            Route("/readyz", self.readyz, methods=["GET"]),
-            Route("/metrics", self.metrics, methods=["GET"]),
+            Route("/api/queues/{id}/messages", self.append, methods=["POST"]),
+            Route("/api/queues/{id}/messages", self.read, methods=["GET"]),
+            Route("/api/queues/{id}/acknowledge", self.acknowledge, methods=["POST"]),
+            Route("/api/queues/{id}/messages:batch", self.append_batch, methods=["POST"]),
             Route("/api/queues", self.create_queue, methods=["POST"]),
             Route("/api/queues", self.list_queues, methods=["GET"]),
             Route("/api/queues/{id}", self.describe_queue, methods=["GET"]),
             Route("/api/queues/{id}", self.delete_queue, methods=["DELETE"]),
-            Route("/api/queues/{id}/messages", self.append, methods=["POST"]),
-            Route("/api/queues/{id}/messages:batch", self.append_batch, methods=["POST"]),
-            Route("/api/queues/{id}/messages", self.read, methods=["GET"]),
-            Route("/api/queues/{id}/acknowledge", self.acknowledge, methods=["POST"]),
+            Route("/healthz", self.healthz, methods=["GET"]),
+            Route("/readyz", self.readyz, methods=["GET"]),
+            Route("/metrics", self.metrics, methods=["GET"]),
             Route("/api/damage", self.list_damage, methods=["GET"]),
             Route("/api/backup", self.back_up, methods=["POST"]),
         ]

@@ -43,7 +43,7 @@ class FolderFormat:
     store_id: bytes
 
     def line(self) -> bytes:
-        return f"syncline {self.kind} {self.version} {self.store_id.hex()}\n".encode("ascii")
+        return f"syncline {self.kind} {self.version} {self.store_id.hex()}\n".encode()
 
 
 def claim_folder(

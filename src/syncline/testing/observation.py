@@ -28,11 +28,11 @@ class Observation:
 
 def observe(store: Store) -> Observation:
     """Look at every stream of a store on which nothing is staged."""
-    streams = {stream: _view(store, stream) for stream in sorted(store.streams())}
+    streams = {stream: view_stream(store, stream) for stream in sorted(store.streams())}
     return Observation(streams, store.stats().stream_count, tuple(store.damage()))
 
 
-def _view(store: Store, stream: StreamId) -> StreamView:
+def view_stream(store: Store, stream: StreamId) -> StreamView:
     return StreamView(
         store.state(stream),
         read_all(store, stream),

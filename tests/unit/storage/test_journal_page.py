@@ -29,8 +29,15 @@ STATES = [
     QueueState(
         *(FILES[0], 5, 178),
         *(FILES[0], 5, 270),
-        *(7, 8, StreamKind.DOCUMENT, 0, False),
-        *(FILES[2], 6, FILES[3], 78),
+        first=7,
+        next=8,
+        kind=StreamKind.DOCUMENT,
+        quota=0,
+        is_blocked=False,
+        snapshot_file=FILES[2],
+        snapshot_seq=6,
+        cursor_file=FILES[3],
+        cursor_byte=78,
     ),
 ]
 EXPECTED = {
@@ -39,8 +46,7 @@ EXPECTED = {
     "cursors": lines.encode_cursor(STREAM, b"reader", 7)
     + lines.encode_cursor(STREAM, b"reader", None),
     "snapshot": lines.encode_snapshot(STREAM, Snapshot(6, TIME_MS, b'{"a":1}')) + b"\n",
-    "layout": layout.encode_layout(Layout(2, 2))
-    + layout.encode_layout(Layout(2, 2), Layout(4, 2)),
+    "layout": layout.encode_layout(Layout(2, 2)) + layout.encode_layout(Layout(2, 2), Layout(4, 2)),
     "clean": CleanMark(3, 4096, 9, TIME_MS).line(),
 }
 

@@ -49,11 +49,10 @@ def test_a_torn_end_before_the_next_segment_stays_torn() -> None:
 def _forged_batch(position: int, number: int, epoch: int, stream: bytes, tag: int) -> bytes:
     record_position = position + 48
     payload = b"nobody sent this"
-    head, crc = encode_record(
+    head, _ = encode_record(
         record_position, epoch ^ tag, RecordKind.MESSAGE, stream, 2, 2, 0, 0, payload
     )
-    length = len(head) + len(payload)
-    header, _ = encode_batch_header(epoch, number, position, 0, length, [crc], 0, tag)
+    header, _ = encode_batch_header(epoch, number, position, 0, 1, [head, payload], 0, tag)
     return header + head + payload
 
 

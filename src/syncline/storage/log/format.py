@@ -15,7 +15,7 @@ Batch header, 48 bytes:
     32  4  length          bytes of all records that follow
     36  4  record count
     40  4  previous crc    crc field of the batch before: batches are a chain
-    44  4  crc             CRC32C of bytes 0-43 and of the crc fields of all records, from the tag
+    44  4  crc             CRC32C of bytes 0-43 and of all records, from the tag
 
 Record, 48 bytes and its payload:
      0  4  crc             CRC32C of bytes 4-47 and the payload, from position, epoch and tag
@@ -40,7 +40,7 @@ position, 1 byte length, name.
 """
 
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, cast
@@ -57,6 +57,7 @@ NO_STREAM: Final = bytes(STREAM_ID_BYTES)
 
 BATCH_HEADER: Final = struct.Struct("<4sIQQQIIII")
 BATCH_HEADER_BYTES: Final = BATCH_HEADER.size
+_BATCH_BODY: Final = struct.Struct("<4sIQQQIII")
 RECORD_HEADER: Final = struct.Struct("<II24sQQ")
 RECORD_HEADER_BYTES: Final = RECORD_HEADER.size
 # The header without its checksum, which is computed over it.
@@ -157,17 +158,30 @@ def encode_batch_header(
     number: int,
     position: int,
     time_ms: int,
-    length: int,
-    record_crcs: list[int],
+    record_count: int,
+    records: Sequence[bytes],
     previous_crc: int,
     tag: int = 0,
 ) -> tuple[bytes, int]:
-    """The header and its crc, which the next batch carries. `tag` is the store's."""
-    head = BATCH_HEADER.pack(
-        BATCH_MAGIC, epoch, number, position, time_ms, length, len(record_crcs), previous_crc, 0
-    )[:-4]
-    crc = crc32c_extend(tag, head + struct.pack(f"<{len(record_crcs)}I", *record_crcs))
+    """The header and its crc, which the next batch carries.
+
+    `records` are the bytes of all records, in pieces of any size; `tag` is the store's.
+    """
+    length = sum(map(len, records))
+    head = _BATCH_BODY.pack(
+        BATCH_MAGIC, epoch, number, position, time_ms, length, record_count, previous_crc
+    )
+    crc = crc32c_extend(tag, head)
+    for piece in records:
+        crc = crc32c_extend(crc, piece)
     return head + CRC.pack(crc), crc
+
+
+def is_batch_whole(data: bytes, offset: int, header: BatchHeader, tag: int) -> bool:
+    """Whether header and records of the batch at `offset` pass the header's checksum."""
+    start = offset + BATCH_HEADER_BYTES
+    crc = crc32c_extend(tag, data[offset : start - CRC.size])
+    return crc32c_extend(crc, data[start : start + header.length]) == header.crc
 
 
 def parse_batch_header(data: bytes | memoryview, offset: int, position: int) -> BatchHeader | None:

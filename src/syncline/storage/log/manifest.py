@@ -4,8 +4,8 @@
 
     <CRC32C of the JSON, 8 hex digits> <JSON object>
 
-Every state is written twice in a row, so that one damaged byte never hides it. The last line that
-passes its checksum is the state. A file is only listed once it is durable, and only removed or
+Every state is written twice in a row with an empty line behind each, so that one damaged byte never
+hides it, not even that of a line's end. The last line that passes its checksum is the state. A file is only listed once it is durable, and only removed or
 recycled once a manifest without it is durable; so an older line, taken because the last one is
 torn, describes files that still exist.
 
@@ -44,11 +44,13 @@ class ManifestState:
     # Newest first; two while the table grows.
     table_generations: list[int] = field(default_factory=list[int])
     runs: list[RunMeta] = field(default_factory=list[RunMeta])
+    # Of the store that wrote it: FORMAT has no checksum, and a wrong id there would hide the log.
+    store_tag: int = 0
 
 
 def _encode(state: ManifestState) -> bytes:
     text = msgspec.json.encode(state)
-    line = b"%08x %s\n" % (crc32c_extend(0, text), text)
+    line = b"%08x %s\n\n" % (crc32c_extend(0, text), text)
     return line + line
 
 

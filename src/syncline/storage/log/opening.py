@@ -105,6 +105,7 @@ def _create(folder: str, files: Files, options: StoreOptions, tag: int) -> Manif
         previous_epoch=0,
         checkpoint=_FIRST_SEGMENT * options.segment_bytes,
         table_generations=[1],
+        store_tag=tag,
     )
     return Manifest.create(files, folder, state)
 
@@ -120,11 +121,13 @@ def _open_parts(
     progress: Callable[[int, int], None],
 ) -> OpenedLog:
     state = manifest.state
+    tag = store_tag(store_id)
+    if state.store_tag != tag:
+        raise CorruptionError(f"{folder}/FORMAT", 0, "it has the id of another store")
     _remove_unlisted(folder, files, state)
     runs = RunSet(files, f"{folder}/runs")
     runs.open(state.runs)
     table = _open_table(folder, files, state)
-    tag = store_tag(store_id)
     segments = Segments(files, f"{folder}/wal", state.segment_bytes, state.epoch + 1, tag)
     chain = Chain(state.previous_number, state.previous_crc, state.previous_epoch)
     replay = replay_log(files, segments, state.oldest_segment, chain, table.applied, progress)

@@ -11,7 +11,6 @@ Pure: takes the bytes of a segment, gives what is whole in it. Used by recovery,
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from struct import pack
 from typing import Final
 
 from syncline.storage.log.format import (
@@ -27,6 +26,7 @@ from syncline.storage.log.format import (
     align,
     checksum_seed,
     crc32c_extend,
+    is_batch_whole,
     parse_batch_header,
 )
 
@@ -135,33 +135,24 @@ def _batch_at(
 def _whole_records(
     data: bytes, offset: int, segment_start: int, header: BatchHeader, tag: int
 ) -> list[RawRecord] | None:
-    """All records of a batch, or None if one is bad or the header's own checksum fails."""
+    """All records of a batch, or None if it fails its checksum.
+
+    That covers every byte of the batch, so the records' own checksums need not be looked at.
+    """
+    if not is_batch_whole(data, offset, header, tag):
+        return None
     records: list[RawRecord] = []
-    crcs: list[int] = []
     at = offset + BATCH_HEADER_BYTES
     end = at + header.length
-    epoch = header.epoch ^ tag
     unpack = RECORD_HEADER.unpack_from
-    for _ in range(header.record_count):
-        if at + RECORD_HEADER_BYTES > end:
-            return None
-        crc, kind_length, stream, last_unread, time_quota = unpack(data, at)
+    while at + RECORD_HEADER_BYTES <= end:
+        _, kind_length, stream, last_unread, time_quota = unpack(data, at)
         length = kind_length & LENGTH_MASK
-        behind = at + RECORD_HEADER_BYTES + length
-        if behind > end:
-            return None
-        position = segment_start + at
-        if crc32c_extend(checksum_seed(position, epoch), data[at + 4 : behind]) != crc:
-            return None
-        records.append((position, kind_length >> 24, length, stream, last_unread, time_quota))
-        crcs.append(crc)
-        at = behind
-    if at != end:
-        return None
-    head = data[offset : offset + BATCH_HEADER_BYTES - 4]
-    if crc32c_extend(tag, head + pack(f"<{len(crcs)}I", *crcs)) != header.crc:
-        return None
-    return records
+        records.append(
+            (segment_start + at, kind_length >> 24, length, stream, last_unread, time_quota)
+        )
+        at += RECORD_HEADER_BYTES + length
+    return records if at == end and len(records) == header.record_count else None
 
 
 def next_batch(

@@ -49,8 +49,8 @@ class StagedBatch:
     # Prepared file that becomes this batch's segment; empty if the segment is there already.
     spare_path: str = ""
     length: int = 0
+    record_count: int = 0
     pieces: list[bytes] = field(default_factory=list[bytes])
-    crcs: list[int] = field(default_factory=list[int])
     streams: list[OpenStream] = field(default_factory=list[OpenStream])
     # Streams created, and those less streams deleted.
     created_count: int = 0
@@ -62,10 +62,6 @@ class StagedBatch:
     def byte_count(self) -> int:
         """What the write will take on disk, whole blocks."""
         return -(-(BATCH_HEADER_BYTES + self.length) // BLOCK_BYTES) * BLOCK_BYTES
-
-    @property
-    def record_count(self) -> int:
-        return len(self.crcs)
 
     @property
     def end(self) -> int:
@@ -94,7 +90,7 @@ class StagedBatch:
         )
         self.pieces.append(_pack_crc(crc) + body)
         self.pieces.append(payload)
-        self.crcs.append(crc)
+        self.record_count += 1
         self.length += RECORD_HEADER_BYTES + length
         if opened.batch is not self:
             opened.batch = self
@@ -126,7 +122,7 @@ class StagedBatch:
         )
         self.pieces.append(CRC.pack(crc) + body)
         self.pieces.append(rows)
-        self.crcs.append(crc)
+        self.record_count += 1
         self.length += RECORD_HEADER_BYTES + len(rows)
         for opened in streams:
             self.touch(opened)
@@ -134,8 +130,17 @@ class StagedBatch:
     def close(self, after: Chain, time_ms: int) -> Chain:
         """Nothing more is added: make the header and the images of all touched slots."""
         number = after.number + 1
+        if self.length // len(self.pieces) < _JOIN_PIECE_BYTES:
+            self.pieces = [b"".join(self.pieces)]
         header, crc = encode_batch_header(
-            self.epoch, number, self.position, time_ms, self.length, self.crcs, after.crc, self.tag
+            self.epoch,
+            number,
+            self.position,
+            time_ms,
+            self.record_count,
+            self.pieces,
+            after.crc,
+            self.tag,
         )
         self.pieces.insert(0, header)
         # Whole blocks: no block has to be read before it is written, and old remains are covered.
@@ -148,11 +153,6 @@ class StagedBatch:
             opened.batch = None
         self.chain = Chain(number, crc, self.epoch)
         return self.chain
-
-    def write_pieces(self) -> list[bytes]:
-        if self.byte_count // len(self.pieces) < _JOIN_PIECE_BYTES:
-            return [b"".join(self.pieces)]
-        return self.pieces
 
 
 class Stager:

@@ -293,7 +293,7 @@ class LogStore:
         file = self._segments.file_for(batch.position, batch.spare_path)
         offset = batch.position % self._segments.segment_bytes
         try:
-            file.write(offset, batch.write_pieces())
+            file.write(offset, batch.pieces)
         except StoreFullError as error:
             # Its blocks were written before, so this cannot be for want of room in the log alone.
             raise DeviceError(error.path, "writing", error.reason) from error
