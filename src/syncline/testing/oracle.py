@@ -10,6 +10,7 @@ Tell it each record once it is staged, each batch when it is taken and when it i
   were staged since, or kept back by `take_batch(acknowledgements=False)`, may be forgotten: what
   reappears is the end of what was acknowledged, never something from its middle.
 - *resurrected*: a stream whose deletion was finished is back.
+- *settings*: a stream has another kind or quota than it was created with.
 - *damage*: the store calls damaged what a crash alone did.
 - *closed*: the store does not open.
 
@@ -35,7 +36,15 @@ from syncline.values.records import (
 )
 
 Rule = Literal[
-    "lost", "invented", "changed", "gap", "reappeared", "resurrected", "damage", "closed"
+    "lost",
+    "invented",
+    "changed",
+    "gap",
+    "reappeared",
+    "resurrected",
+    "settings",
+    "damage",
+    "closed",
 ]
 Value = TypeVar("Value")
 
@@ -254,7 +263,7 @@ def _life_of(view: StreamView) -> _Life:
 def _check_life(stream: StreamId, life: _Life, view: StreamView) -> Iterator[Violation]:
     state = view.state
     if (state.kind, state.quota) != (life.kind, life.quota):
-        yield Violation("changed", stream, f"{state} is {life.kind} with quota {life.quota}")
+        yield Violation("settings", stream, f"{state} is {life.kind} with quota {life.quota}")
     if state.next < life.next.durable:
         text = f"entries {state.next} to {life.next.durable - 1} are missing at the end"
         yield Violation("lost", stream, text)

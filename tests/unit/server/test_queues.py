@@ -1,6 +1,7 @@
 """Queues over a store: durable before answered, and no reader misses what arrives."""
 
 import asyncio
+import threading
 
 import pytest
 
@@ -13,7 +14,7 @@ from syncline.errors import (
     UnexpectedMessageError,
     UnknownQueueError,
 )
-from syncline.storage.base import EntryKind, StreamKind
+from syncline.storage.base import Batch, EntryKind, StreamKind
 from syncline.values.ids import StreamId
 from tests.unit.server.conftest import Rig
 
@@ -123,21 +124,34 @@ async def test_what_is_staged_cannot_be_acknowledged_before_it_could_be_read(rig
     assert await rig.queues.acknowledge(queue, 1) == 2
 
 
-async def test_what_is_durable_can_be_acknowledged_while_more_is_on_its_way(rig: Rig) -> None:
+async def test_what_is_durable_can_be_acknowledged_while_more_is_on_its_way(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     queue = await rig.queues.create(None, None)
-    writers: list[asyncio.Task[int]] = []
-    for payload in (b"1", b"2", b"3"):
-        writers.append(asyncio.create_task(rig.queues.append(queue, payload)))
-        await asyncio.sleep(0)
-    await writers[0]
-    await rig.queues.append(queue, b"4")
-    later = asyncio.create_task(rig.queues.append_many(queue, [b"5", b"6"]))
+    entered, go_on = threading.Semaphore(0), threading.Semaphore(0)
+    write_batch = rig.store.write_batch
+
+    def slow_write(batch: Batch) -> None:
+        entered.release()
+        assert go_on.acquire(timeout=15)
+        write_batch(batch)
+
+    monkeypatch.setattr(rig.store, "write_batch", slow_write)
+    first = asyncio.create_task(rig.queues.append(queue, b"1"))
+    assert await asyncio.to_thread(entered.acquire, timeout=15)
+    later = asyncio.create_task(rig.queues.append_many(queue, [b"2", b"3"]))
     await asyncio.sleep(0)
-    with pytest.raises(UnexpectedMessageError, match="up to 4"):
-        await rig.queues.acknowledge(queue, 5)
-    assert await rig.queues.acknowledge(queue, 4) == 5
-    await later
-    assert await rig.queues.acknowledge(queue, 6) == 7
+    go_on.release()
+    assert await first == 1
+    assert await asyncio.to_thread(entered.acquire, timeout=15)
+    # The first is durable, the other two are on their way.
+    with pytest.raises(UnexpectedMessageError, match="up to 1"):
+        await rig.queues.acknowledge(queue, 2)
+    acknowledging = asyncio.create_task(rig.queues.acknowledge(queue, 1))
+    go_on.release(10)
+    assert await acknowledging == 2
+    assert await later == (2, 2, None)
+    assert await rig.queues.acknowledge(queue, 3) == 4
     assert not rig.queues._on_their_way
 
 

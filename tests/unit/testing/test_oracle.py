@@ -89,11 +89,11 @@ def test_all_that_is_durable_and_any_part_of_what_is_staged_is_accepted() -> Non
         (replace(seen(s=view(1, 4)), stream_count=2), "changed"),
         (
             seen(s=replace(view(1, 4), state=StreamState(StreamKind.DOCUMENT, 1, 4, 0, False))),
-            "changed",
+            "settings",
         ),
         (
             seen(s=replace(view(1, 4), state=StreamState(StreamKind.QUEUE, 1, 4, 9, False))),
-            "changed",
+            "settings",
         ),
     ],
 )

@@ -8,6 +8,7 @@ checksum was compared.
 import posixpath
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Final
 
 import numpy as np
@@ -45,7 +46,8 @@ _HEADER: Final = np.dtype(
         ("time_quota", "<u8"),
     ]
 )
-_SEALED_KINDS: Final = (RecordKind.MESSAGE, RecordKind.QUOTA_MARKER, RecordKind.SNAPSHOT)
+_SEALED_KINDS: Final = [RecordKind.MESSAGE, RecordKind.QUOTA_MARKER, RecordKind.SNAPSHOT]
+_POSITION: Final = itemgetter(0)
 
 
 @dataclass(slots=True)
@@ -192,10 +194,11 @@ def _live_rows(segment: _Segment, table: LiveTable) -> _Rows:
 def _rows_of(segment: _Segment) -> _Rows:
     """The records that a run may hold, read from the segment's bytes, which passed their checks."""
     data = np.frombuffer(segment.data, np.uint8)
-    offsets = np.fromiter(
-        (record[0] - segment.start for record in segment.records if _is_sealed(record)), np.int64
-    )
+    places = np.fromiter(map(_POSITION, segment.records), np.int64, len(segment.records))
+    offsets = places - segment.start
     heads = data[offsets[:, None] + np.arange(RECORD_HEADER_BYTES)].view(_HEADER).reshape(-1)
+    is_sealed = _are_sealed(heads["kind_length"])
+    offsets, heads = offsets[is_sealed], heads[is_sealed]
     kinds = ((heads["kind_length"] >> 24) & KIND_MASK).astype(np.int64)
     lengths = (heads["kind_length"] & LENGTH_MASK).astype(np.int64)
     payloads = offsets + RECORD_HEADER_BYTES
@@ -224,10 +227,14 @@ def _rows_of(segment: _Segment) -> _Rows:
     )
 
 
-def _is_sealed(record: RawRecord) -> bool:
-    kind = record[1] & KIND_MASK
+def _are_sealed(kind_lengths: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
+    kinds = (kind_lengths >> 24) & KIND_MASK
     # The writer never makes a snapshot without its sequence; a length is not trusted all the same.
-    return kind in _SEALED_KINDS and (kind != RecordKind.SNAPSHOT or record[2] >= SEQUENCE.size)
+    is_long_enough = (kinds != RecordKind.SNAPSHOT) | (
+        (kind_lengths & LENGTH_MASK) >= SEQUENCE.size
+    )
+    is_kept: npt.NDArray[np.bool_] = np.isin(kinds, _SEALED_KINDS) & is_long_enough
+    return is_kept
 
 
 def _newest_snapshots(rows: _Rows, streams: set[bytes]) -> _Rows:
