@@ -1,10 +1,18 @@
 """The crash suite works with stores so small that everything happens within a few steps."""
 
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 import pytest
 
 from syncline.storage.log import opening, table
 
 SLOT_COUNT = 64
+_MEMORY = Path("/dev/shm")
+_MEMORY_BYTES_MIN = 64 << 20
 
 
 @pytest.fixture(autouse=True)
@@ -12,3 +20,17 @@ def small_table(monkeypatch: pytest.MonkeyPatch) -> None:
     """A table that grows after some fifty streams."""
     monkeypatch.setattr(table, "CAPACITY_MIN", SLOT_COUNT)
     monkeypatch.setattr(opening, "CAPACITY_MIN", SLOT_COUNT)
+
+
+@pytest.fixture
+def quick_folder(tmp_path: Path) -> Iterator[Path]:
+    """In memory where there is room: for tests that ask nothing of the disk but to be a folder."""
+    if (
+        os.access(_MEMORY, os.W_OK)
+        and _MEMORY.is_dir()
+        and shutil.disk_usage(_MEMORY).free >= _MEMORY_BYTES_MIN
+    ):
+        with TemporaryDirectory(prefix="syncline-", dir=_MEMORY) as folder:
+            yield Path(folder)
+    else:
+        yield tmp_path

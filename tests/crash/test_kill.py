@@ -14,7 +14,7 @@ ROUND_COUNT = 15
 LONG_ROUND_COUNT = 1_000
 # A flaw shows in about every third round.
 FLAWED_ROUND_COUNT_MAX = 60
-BATCH_COUNT_MAX = 40
+BATCH_COUNT_MAX = 150
 WAYS = [("log", False), ("log", True), ("journal", False)]
 
 
@@ -72,25 +72,25 @@ def kill_often(folder: Path, kind: str, round_count: int, *, has_job_process: bo
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(("kind", "has_job_process"), WAYS)
 def test_nothing_acknowledged_is_lost_by_a_kill(
-    tmp_path: Path, kind: str, has_job_process: bool
+    quick_folder: Path, kind: str, has_job_process: bool
 ) -> None:
-    kill_often(tmp_path, kind, ROUND_COUNT, has_job_process=has_job_process)
+    kill_often(quick_folder, kind, ROUND_COUNT, has_job_process=has_job_process)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(7_200)
 @pytest.mark.parametrize(("kind", "has_job_process"), WAYS)
 def test_nothing_acknowledged_is_lost_by_a_thousand_kills(
-    tmp_path: Path, kind: str, has_job_process: bool
+    quick_folder: Path, kind: str, has_job_process: bool
 ) -> None:
-    kill_often(tmp_path, kind, LONG_ROUND_COUNT, has_job_process=has_job_process)
+    kill_often(quick_folder, kind, LONG_ROUND_COUNT, has_job_process=has_job_process)
 
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("kind", ["log", "journal"])
-def test_a_writer_that_acknowledges_before_it_writes_is_caught(tmp_path: Path, kind: str) -> None:
+def test_a_writer_that_acknowledges_before_it_writes_is_caught(quick_folder: Path, kind: str) -> None:
     with Nursery() as nursery:
-        killing = Killing(nursery, tmp_path, kind, flaw="early")
+        killing = Killing(nursery, quick_folder, kind, flaw="early")
         for number in range(FLAWED_ROUND_COUNT_MAX):
             if any(found.rule == "lost" for found in killing.run_round(number)):
                 return

@@ -168,6 +168,8 @@ def _replay_segment(
                 replay.record_count_in_last += len(records)
                 _take_records(replay, records, data, start, counted_to, segments.path(number))
             case DamagedStretch():
+                if part.records:
+                    segments.note_epoch(part.start, part.epoch)
                 _report_stretch(replay, part, start, segments.path(number))
                 _take_records(replay, part.records, data, start, counted_to, segments.path(number))
             case End(position=position, is_torn=is_torn):

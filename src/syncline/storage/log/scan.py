@@ -66,6 +66,8 @@ class DamagedStretch:
     records: list[RawRecord]
     # Streams named by records that fail: a hint for the report, no proof.
     suspects: list[bytes]
+    # Of `records`.
+    epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,7 @@ def batches(
         if behind is None:
             break
         end = behind.header.position - segment_start
-        yield _damaged(data, offset, end, segment_start, chain, tag)
+        yield _damaged(data, offset, end, segment_start, chain, tag, behind.header.epoch)
         # The chain is broken by the damage: what follows is taken on its own checksum.
         chain = Chain(behind.header.number - 1, behind.header.previous_crc, behind.header.epoch)
         offset = behind.header.position - segment_start
@@ -179,7 +181,13 @@ def next_batch(
 
 
 def _damaged(
-    data: bytes, start: int, end: int, segment_start: int, chain: Chain | None, tag: int
+    data: bytes,
+    start: int,
+    end: int,
+    segment_start: int,
+    chain: Chain | None,
+    tag: int,
+    epoch_behind: int | None = None,
 ) -> DamagedStretch:
     if start == end:
         return DamagedStretch(
@@ -190,15 +198,18 @@ def _damaged(
             [],
         )
     header = parse_batch_header(data, start, segment_start + start)
+    # The header may be what is damaged: then the epoch is that of a batch before or behind it.
     epochs = {header.epoch} if header is not None else set[int]()
     if chain is not None:
         epochs.add(chain.epoch)
+    if epoch_behind is not None:
+        epochs.add(epoch_behind)
     reason = "a batch fails its checksum" if header is not None else "a batch header is unreadable"
-    best: tuple[list[RawRecord], list[bytes]] = ([], [])
-    for epoch in epochs:
+    best: tuple[list[RawRecord], list[bytes], int] = ([], [], 0)
+    for epoch in sorted(epochs):
         found = _salvage(data, start + BATCH_HEADER_BYTES, end, segment_start, epoch ^ tag)
         if len(found[0]) >= len(best[0]):
-            best = found
+            best = (*found, epoch)
     return DamagedStretch(segment_start + start, segment_start + end, reason, *best)
 
 
