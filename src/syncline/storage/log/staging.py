@@ -249,8 +249,10 @@ class Stager:
 
     def take(self, *, must_acknowledge: bool) -> StagedBatch | None:
         """The next batch to write, closed; None if nothing waits for the disk."""
-        if not self._closed:
+        # If they are waited for, they join what is staged even while closed batches go first.
+        if must_acknowledge or not self._closed:
             self._stage_acknowledgements(must_all=must_acknowledge)
+        if not self._closed:
             if self._batch is None:
                 return None
             self._close()

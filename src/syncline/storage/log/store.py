@@ -48,6 +48,7 @@ from syncline.storage.log.format import (
     RecordKind,
     encode_cursors,
 )
+from syncline.storage.log.jobs import MergeResult
 from syncline.storage.log.opening import OpenedLog, open_log
 from syncline.storage.log.residents import Residents
 from syncline.storage.log.scrubbing import Scrubber
@@ -379,6 +380,17 @@ class LogStore:
         The owner goes on writing between the steps; what is durable at the first step is in it.
         """
         return back_up(self._opened, folder, lambda: self._durable_end, self._upkeep)
+
+    def mend(self) -> Iterator[int]:
+        """Write damaged runs anew, keeping what is readable; each step yields the bytes it wrote.
+
+        What is damaged in the live log needs no mending: it is left out when its segment is sealed.
+        """
+        while (job := self._upkeep.take_mending()) is not None:
+            result = self.run_job(job)
+            self.finish_job(job, result)
+            assert isinstance(result, MergeResult)
+            yield result.run.file_bytes if result.run is not None else 0
 
     def describe(self) -> dict[str, int]:
         """What an operator wants to know of the engine itself."""

@@ -76,6 +76,7 @@ class Upkeep:
         self._dead_row_count = 0
         # Live rows and bytes of each run, as last measured.
         self._measured: dict[str, tuple[int, int]] = {}
+        self._mended: set[str] = set()
         self.damage: list[Damage] = []
         # Below it nothing is read from segments any more; what lies below `durable_end` is durable.
         self.live_start = opened.manifest.state.oldest_segment * self._segments.segment_bytes
@@ -146,6 +147,17 @@ class Upkeep:
             or self._run_task()
         )
         return self._task
+
+    def take_mending(self) -> Job | None:
+        """Write the next run anew that is known to be damaged, without what is damaged in it."""
+        assert not self.is_busy
+        damaged = {damage.file for damage in self._runs.damage} - self._mended
+        for name in self._runs.names:
+            if self._runs.path(name) in damaged:
+                self._mended.add(self._runs.path(name))
+                self._task = self._merge_task((name,))
+                return self._task
+        return None
 
     def run_job(self, job: Job) -> object:
         """Any thread. Of the store's memory only the manifest is changed, which has a lock."""
@@ -286,13 +298,16 @@ class Upkeep:
         )
         if chosen is None:
             return None
+        return self._merge_task(chosen)
+
+    def _merge_task(self, chosen: tuple[str, ...]) -> MergeJob:
         return MergeJob(
             self._folder,
             tuple(self._runs.path(name) for name in chosen),
-            paths,
+            tuple(self._table.paths()),
             self._new_name("r", ".run", f"{self._folder}/runs"),
             tuple(self._runs.path(name) for name in self._runs.names if name not in chosen),
-            tuple(listed),
+            tuple(self._manifest.state.runs),
         )
 
     # ---- Done ----
