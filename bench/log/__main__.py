@@ -36,7 +36,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.log", description=__doc__)
     parser.add_argument("--rounds", type=int, help="alternating rounds (5, quick: 1)")
     parser.add_argument(
-        "--quick", action="store_true", help="a first look in about a minute: smaller sets"
+        "--quick", action="store_true", help="a first look in a few minutes: smaller sets"
     )
     parser.add_argument("--size", choices=PLANS, default="full", help="how much is measured")
     parser.add_argument(

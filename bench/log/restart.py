@@ -237,7 +237,7 @@ def _idle_figures(fewer: Result, more: Result, few: int, many: int) -> list[Figu
         ),
         Figure(
             f"heap objects per idle queue, {many:,} queues",
-            round(each("heap_blocks"), 3),
+            max(0.0, round(each("heap_blocks"), 3)),
             bar=at_most("no heap object", 0.001),
             note=f"{each('anonymous_bytes'):.1f} B of anonymous memory",
         ),

@@ -28,6 +28,7 @@ _BATCH_COUNT = 2048
 # Spreads consecutive messages over all queues; no queue count of ours shares a factor with it.
 _STRIDE = 7_368_787
 _RESTING_BATCHES_MAX = 20_000
+_RESTING_BATCHES_LOOK = 1_024
 
 
 def say(result: Mapping[str, object]) -> None:
@@ -101,7 +102,7 @@ def open_again(task: Task) -> None:
     if bool(entries) != bool(message_count):
         raise SystemExit("the first read did not find its message")
     if task.get("rests"):
-        rest(store, first)
+        rest(store, first, task["folder"])
     result: dict[str, object] = {
         "seconds": ended - began,
         "open_seconds": opened - began,
@@ -120,18 +121,19 @@ def open_again(task: Task) -> None:
     os._exit(0)
 
 
-def rest(store: Store, stream: StreamId) -> None:
+def rest(store: Store, stream: StreamId, folder: str) -> None:
     """Until what the restart left to do is done: a little of it is done with every batch."""
-    blocks = sys.getallocatedblocks()
+    before: tuple[int, int] | None = None
     for turn in range(1, _RESTING_BATCHES_MAX):
         store.truncate_before(stream, store.append(stream, b"", now_ms()) + 1)
         commit(store)
         run_jobs(store)
-        if turn % 64 == 0:
+        if turn % _RESTING_BATCHES_LOOK == 0:
             gc.collect()
-            if sys.getallocatedblocks() >= blocks:
+            now = (sys.getallocatedblocks() // 1000, mapped_bytes(folder))
+            if now == before:
                 return
-            blocks = sys.getallocatedblocks()
+            before = now
 
 
 def lost_count(store: Store, queue_count: int, message_count: int) -> int:

@@ -74,7 +74,7 @@ def as_text(value: float | None) -> str:
         return "-"
     if value == int(value) or abs(value) >= 1000:
         return f"{value:,.0f}"
-    return f"{value:.3g}"
+    return f"{value:.4g}"
 
 
 def figures_table(title: str, figures: Iterable[Figure]) -> Table:

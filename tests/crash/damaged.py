@@ -9,16 +9,17 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import count
 from random import Random
 
 from syncline.errors import CorruptionError, UnknownQueueError
-from syncline.storage.base import Store
+from syncline.storage.base import Store, StreamKind
 from syncline.testing.files import SimulatedFiles
 from syncline.testing.observation import Observation, StreamView, observe, view_stream
 from syncline.testing.oracle import History, Oracle
 from syncline.testing.workload import Workload, WorkloadShape
-from syncline.values.ids import StreamId
-from syncline.values.records import Record
+from syncline.values.ids import STREAM_ID_BYTES, StreamId
+from syncline.values.records import CreateStream, Record
 from tests.crash.subjects import open_subject
 
 
@@ -92,20 +93,39 @@ class Written:
 
 
 def write_folder(
-    kind: str, seed: int, step_count: int, shape: WorkloadShape, *, is_sealed: bool = False
+    kind: str,
+    seed: int,
+    step_count: int,
+    shape: WorkloadShape,
+    *,
+    is_sealed: bool = False,
+    idle_count: int = 0,
 ) -> Written:
+    """Do random work, and be killed.
+
+    `is_sealed` does the jobs that are due before that. `idle_count` streams are created first and
+    left alone: with enough work after them, nothing but the table knows them.
+    """
     files = SimulatedFiles()
     staged, touched = Oracle(is_forgiving=True, expects_count=False), _Touched()
+    numbers = count(1)
     workload = Workload(
-        lambda: open_subject(kind, files), _Both(staged, touched), Random(seed), shape
+        lambda: open_subject(kind, files, seed=next(numbers)),
+        _Both(staged, touched),
+        Random(seed),
+        shape,
     )
+    owner = workload.owner
+    for number in range(idle_count):
+        stream = StreamId(Random(number).randbytes(STREAM_ID_BYTES))
+        owner.stage(CreateStream(stream, StreamKind.QUEUE, number, owner.clock()))
     workload.run(step_count)
     workload.commit(acknowledgements=True)
     if is_sealed:
-        workload.owner.do_jobs()
+        owner.do_jobs()
     # The last batch is about one stream alone: only that one may be shortened without a word.
-    workload.owner.append(min(workload.owner.alive), b"the end")
-    workload.owner.commit()
+    owner.append(min(owner.alive), b"the end")
+    owner.commit()
     killed, bare = files.kill(Random(0)), files.crash(NothingSurvives())
     expected = observe(open_subject(kind, killed.kill(Random(0))))
     assert expected.streams == observe(open_subject(kind, bare.kill(Random(0)))).streams

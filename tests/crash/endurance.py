@@ -25,6 +25,7 @@ class Endurance:
     files: SimulatedFiles = field(default_factory=SimulatedFiles)
     oracle: Oracle = field(init=False)
     crash_count: int = 0
+    _opening_count: int = 0
 
     def __post_init__(self) -> None:
         self.oracle = oracle_for(self.kind)
@@ -51,7 +52,8 @@ class Endurance:
         return []
 
     def _open(self) -> Store:
-        return open_subject(self.kind, self.files, seed=self.seed)
+        self._opening_count += 1
+        return open_subject(self.kind, self.files, seed=f"{self.seed}:{self._opening_count}")
 
     def _recover(self, random: Random) -> Store:
         self._crash(random)

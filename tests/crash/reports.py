@@ -5,6 +5,8 @@
     marker <stream> <ms> a quota marker took the place of a message
     taken <0 or 1>       a batch is taken, without or with the acknowledgements
     finished             it is durable: the acknowledgement
+    finished but acks    the same, but there was no room for what was read
+    first <stream> <seq> opened again after that, the store shows this
     refused              there was no room for it, and all that is staged is taken back
     closed               the store was closed in order
 
@@ -15,14 +17,15 @@
 import os
 import pickle
 from base64 import b64decode, b64encode
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from syncline.testing.oracle import Oracle
+from syncline.testing.oracle import Oracle, _Versions
 from syncline.values.ids import StreamId
 from syncline.values.records import Record
 
 FINISHED = b"finished\n"
+FINISHED_BUT_ACKS = b"finished but acks\n"
 _ACKNOWLEDGED = b"\n" + FINISHED
 
 
@@ -30,6 +33,8 @@ class Reporter:
     """A history that is written to a file, for a process that does not live to tell it."""
 
     def __init__(self, path: str) -> None:
+        # How many streams have acknowledgements that no batch took.
+        self.held_back_count: Callable[[], int] = lambda: 0
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC)
 
     def opening(self) -> None:
@@ -45,10 +50,13 @@ class Reporter:
         self._write(b"taken %d\n" % acknowledgements)
 
     def batch_finished(self) -> None:
-        self._write(FINISHED)
+        self._write(FINISHED_BUT_ACKS if self.held_back_count() else FINISHED)
 
     def batch_refused(self) -> None:
         self._write(b"refused\n")
+
+    def first_found(self, stream: StreamId, seq: int) -> None:
+        self._write(b"first %s %d\n" % (str(stream).encode("ascii"), seq))
 
     def closed(self) -> None:
         self._write(b"closed\n")
@@ -87,9 +95,27 @@ class PatientOracle(Oracle):
                     seq: entry for seq, entry in life.entries.items() if seq < life.next.durable
                 }
                 seqs = [min(seq, life.next.durable) for seq in life.first.values]
-                life.first = type(life.first)(seqs[0])
-                for seq in seqs[1:]:
-                    life.first.put(seq)
+                life.first = self._untaken(life.first, seqs)
+
+    def acknowledgements_held_back(self) -> None:
+        """The batch that was taken left them out."""
+        for lives in self._lives.values():
+            for life in lives:
+                life.first = self._untaken(life.first, life.first.values)
+
+    def first_found(self, stream: StreamId, seq: int) -> None:
+        """The store forgot some of what was read, or it did not: go on from there."""
+        life = self._life(stream)
+        assert seq in life.first.values, f"{stream} starts at {seq}, not at {life.first.values}"
+        life.first = type(life.first)(seq)
+
+    @staticmethod
+    def _untaken(versions: _Versions[int], seqs: list[int]) -> _Versions[int]:
+        """The same values, none of them in a batch that is under way."""
+        untaken = type(versions)(seqs[0])
+        for seq in seqs[1:]:
+            untaken.put(seq)
+        return untaken
 
 
 def finished_count(report: Path) -> int:
@@ -115,7 +141,12 @@ def tell(oracle: PatientOracle, lines: Iterable[bytes]) -> None:
             case b"taken":
                 oracle.batch_taken(acknowledgements=rest == b"1")
             case b"finished":
+                if rest:
+                    oracle.acknowledgements_held_back()
                 oracle.batch_finished()
+            case b"first":
+                stream, seq = rest.split()
+                oracle.first_found(StreamId.parse(stream.decode("ascii")), int(seq))
             case b"refused":
                 oracle.batch_refused()
             case b"opening" | b"closed":

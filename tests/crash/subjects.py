@@ -48,11 +48,14 @@ def open_subject(
     folder: str = FOLDER,
     options: StoreOptions = SMALL,
     *,
-    seed: int = 0,
+    seed: int | str = 0,
     now_ms: int = START_MS,
 ) -> Store:
-    """Open a store; its chance comes from `seed`."""
-    random_bytes = Random(seed).randbytes
+    """Open a store; its chance comes from `seed` and the time.
+
+    One that is opened again needs another chance: it takes no random name to be used already.
+    """
+    random_bytes = Random(f"{seed}:{now_ms}").randbytes
     if kind in TINY_STORES:
         tiny = TINY_STORES[kind]
         return tiny.open(folder, files, options, now_ms=now_ms, random_bytes=random_bytes)

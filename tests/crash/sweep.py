@@ -8,6 +8,7 @@ with n calls costs n recoveries, not n runs.
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import count
 from random import Random
 from traceback import format_exc
 
@@ -80,6 +81,7 @@ class Sweep:
     oracle: Oracle = field(init=False)
     crash_count: int = 0
     findings: list[Finding] = field(default_factory=list[Finding])
+    _opening_count: int = 0
 
     def __post_init__(self) -> None:
         self.oracle = oracle_for(self.kind)
@@ -100,7 +102,9 @@ class Sweep:
 
     def _open(self) -> Store:
         """Open the store on which the scenario runs; closed in order, it has lost nothing."""
-        store = open_subject(self.kind, self.files, seed=self.seed)
+        self._opening_count += 1
+        seed = f"{self.seed}:{self._opening_count}"
+        store = open_subject(self.kind, self.files, seed=seed)
         found = self.oracle.violations(observe(store))
         if found:
             self.findings.append(Finding(self.kind, self.seed, self.crash_count, found))
@@ -114,11 +118,13 @@ class Sweep:
     def _crash(self) -> None:
         self.crash_count += 1
         if self.only_crash in (None, self.crash_count):
+            numbers = count()
+            seed = f"{self.seed}:{self.crash_count}"
             found = check_crash(
                 self.files,
                 self.oracle,
-                lambda files: open_subject(self.kind, files, seed=self.seed),
-                f"{self.seed}:{self.crash_count}",
+                lambda files: open_subject(self.kind, files, seed=f"{seed}:{next(numbers)}"),
+                seed,
                 is_thorough=self.crash_count % THOROUGH_EVERY == 0,
             )
             if found:

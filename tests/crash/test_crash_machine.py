@@ -65,10 +65,12 @@ class CrashMachine(RuleBasedStateMachine):
         self.oracle = oracle_for(self.kind)
         self.random = Random(0)
         self.counter = 0
+        self.opening_count = 0
         self.owner = StoreOwner(self._open, self.oracle)
 
     def _open(self) -> Store:
-        return open_subject(self.kind, self.files)
+        self.opening_count += 1
+        return open_subject(self.kind, self.files, seed=self.opening_count)
 
     def _recover(self, *, is_kill: bool) -> None:
         crash = self.files.kill if is_kill else self.files.crash

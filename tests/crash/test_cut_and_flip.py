@@ -1,4 +1,4 @@
-"""Data folders cut short and with bits flipped, at every byte: damage is never believed nor silent."""
+"""Data folders cut short, and with bits flipped, at every byte: nothing is believed or silent."""
 
 import sys
 from collections.abc import Mapping
@@ -172,6 +172,25 @@ def test_a_run_that_is_cut_loses_no_more_than_it_says() -> None:
             assert shown.seen.damage, f"{path} cut at {end}"
 
 
+@cache
+def idle_folder() -> Written:
+    """Streams that are in the table and nowhere else."""
+    return write_folder("log", 5, 150, SEALED_SHAPE, is_sealed=True, idle_count=12)
+
+
+@pytest.mark.timeout(120)
+def test_a_slot_with_a_flipped_bit_costs_its_own_stream_alone() -> None:
+    written = idle_folder()
+    (path,) = paths_with(written, ".tab")
+    content = written.bare.read_all(path)
+    used = [offset for offset, byte in enumerate(content) if byte]
+    assert len(used) > 12 * 30, "the table was synced"
+    for offset in used:
+        shown = damaged(written, offset, lambda files: files.flip_bit(path, offset, 3))  # noqa: B023
+        assert complaints(written, shown) == [], f"byte {offset}"
+        assert len(differing(written.expected.streams, shown.seen.streams)) <= 1, f"byte {offset}"
+
+
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("is_sealed", [False, True])
 def test_a_table_with_a_flipped_bit_loses_no_more_than_it_says(is_sealed: bool) -> None:
@@ -226,10 +245,9 @@ def owner_of(path: str) -> StreamId:
 
 def journal_files() -> list[str]:
     """Files of queues that exist: those of a deleted one have another name."""
-    folders = [path for path in paths_with(folder("journal"), "/messages/")]
     return [
         path
-        for path in folders
+        for path in paths_with(folder("journal"), "/messages/")
         if len("".join(path.split("/messages/")[1].split("/")[:-1])) == STREAM_ID_CHARACTERS
     ]
 

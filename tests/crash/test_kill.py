@@ -88,7 +88,9 @@ def test_nothing_acknowledged_is_lost_by_a_thousand_kills(
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("kind", ["log", "journal"])
-def test_a_writer_that_acknowledges_before_it_writes_is_caught(quick_folder: Path, kind: str) -> None:
+def test_a_writer_that_acknowledges_before_it_writes_is_caught(
+    quick_folder: Path, kind: str
+) -> None:
     with Nursery() as nursery:
         killing = Killing(nursery, quick_folder, kind, flaw="early")
         for number in range(FLAWED_ROUND_COUNT_MAX):

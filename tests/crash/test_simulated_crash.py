@@ -21,18 +21,21 @@ from tests.crash.sweep import SCENARIOS, Sweep
 
 SEED_VARIABLE = "SYNCLINE_CRASH_SEED"
 # How many scenarios for each store, and how many of them one test runs.
-SEED_COUNTS = {"log": 1000, "journal": 40, "tiny": 20}
-SEEDS_PER_TEST = 20
-LONG_SEED_COUNTS = {"log": 20_000, "journal": 4_000}
+SEED_COUNTS = {"log": 1000, "journal": 20, "tiny": 20}
+SEEDS_PER_TEST = {"log": 20, "journal": 4, "tiny": 20}
+LONG_SEED_COUNTS = {"log": 20_000, "journal": 1_000}
+LONG_SEEDS_PER_TEST = {"log": 1000, "journal": 100}
 ENDURANCE_SEED_COUNTS = {"log": 40, "journal": 20, "tiny": 5}
-SEEDS_PER_ENDURANCE_TEST = 10
+SEEDS_PER_ENDURANCE_TEST = {"log": 10, "journal": 10, "tiny": 5}
 
 
-def chunks(counts: dict[str, int], size: int, first: int = 0) -> list[tuple[str, range]]:
+def chunks(
+    counts: dict[str, int], sizes: dict[str, int], first: int = 0
+) -> list[tuple[str, range]]:
     return [
-        (kind, range(start, min(start + size, first + count)))
+        (kind, range(start, min(start + sizes[kind], first + count)))
         for kind, count in counts.items()
-        for start in range(first, first + count, size)
+        for start in range(first, first + count, sizes[kind])
     ]
 
 
@@ -72,7 +75,9 @@ def test_nothing_acknowledged_is_lost_at_every_call(kind: str, seeds: range) -> 
 
 @pytest.mark.long
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize(("kind", "seeds"), chunks(LONG_SEED_COUNTS, 1000, 10_000), ids=named)
+@pytest.mark.parametrize(
+    ("kind", "seeds"), chunks(LONG_SEED_COUNTS, LONG_SEEDS_PER_TEST, 10_000), ids=named
+)
 def test_nothing_acknowledged_is_lost_at_any_call_of_many_scenarios(
     kind: str, seeds: range
 ) -> None:

@@ -51,7 +51,7 @@ class WriterProcess:
     def __init__(self, nursery: "Nursery", work: Work, order: dict[str, object]) -> None:
         self._nursery = nursery
         self.report = Path(work.report)
-        self._process_id = nursery.ask(order | {"work": asdict(work)})["process_id"]
+        self.process_id = nursery.ask(order | {"work": asdict(work)})["process_id"]
         self.code: int | None = None
 
     def __enter__(self) -> Self:
@@ -78,13 +78,13 @@ class WriterProcess:
         """End it at once. Its helpers, if it has any, live on for a moment as orphans."""
         if self.code is None:
             # Nobody else gets its number before it is waited for.
-            os.kill(self._process_id, signal.SIGKILL)
+            os.kill(self.process_id, signal.SIGKILL)
             self.wait()
 
     def wait(self) -> int:
         """Its exit code."""
         if self.code is None:
-            self.code = self._nursery.ask({"ended": self._process_id})["code"]
+            self.code = self._nursery.ask({"ended": self.process_id})["code"]
         return self.code
 
     @property

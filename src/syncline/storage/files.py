@@ -166,7 +166,10 @@ class _DiskFile:
             raise DeviceError(self.path, "syncing", reason) from error
 
     def size(self) -> int:
-        return os.fstat(self._descriptor).st_size
+        try:
+            return os.fstat(self._descriptor).st_size
+        except OSError as error:
+            raise _as_storage_error(error, self.path, "measuring") from error
 
     def truncate(self, size: int) -> None:
         try:
@@ -179,7 +182,10 @@ class _DiskFile:
 
     def map(self, *, writable: bool) -> MappedFile:
         access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
-        return _DiskMap(self._descriptor, self.size(), access=access)
+        try:
+            return _DiskMap(self._descriptor, self.size(), access=access)
+        except OSError as error:
+            raise _as_storage_error(error, self.path, "mapping") from error
 
     def close(self) -> None:
         os.close(self._descriptor)
@@ -208,13 +214,24 @@ class DiskFiles:
             raise _as_storage_error(error, path, "opening") from error
 
     def exists(self, path: str) -> bool:
-        return Path(path).exists()
+        try:
+            return Path(path).exists()
+        except OSError as error:
+            raise _as_storage_error(error, path, "looking for") from error
 
     def is_folder(self, path: str) -> bool:
-        return Path(path).is_dir()
+        try:
+            return Path(path).is_dir()
+        except OSError as error:
+            raise _as_storage_error(error, path, "looking for") from error
 
     def list(self, folder: str) -> list[str]:
-        return sorted(os.listdir(folder))
+        try:
+            return sorted(os.listdir(folder))
+        except (FileNotFoundError, NotADirectoryError):
+            raise
+        except OSError as error:
+            raise _as_storage_error(error, folder, "listing") from error
 
     def make_folder(self, path: str) -> None:
         try:
@@ -241,14 +258,17 @@ class DiskFiles:
             raise _as_storage_error(error, path, "removing") from error
 
     def sync_folder(self, path: str) -> None:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            os.fsync(descriptor)
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        except (FileNotFoundError, NotADirectoryError):
+            raise
         except OSError as error:
             reason = os.strerror(error.errno or 0).lower()
             raise DeviceError(path, "syncing", reason) from error
-        finally:
-            os.close(descriptor)
 
     def lock(self, path: str) -> Lock:
         try:
@@ -268,5 +288,10 @@ class DiskFiles:
         return _DiskLock(descriptor)
 
     def free_bytes(self, folder: str) -> int:
-        found = os.statvfs(folder)
+        try:
+            found = os.statvfs(folder)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise _as_storage_error(error, folder, "asking for the room of") from error
         return found.f_bavail * found.f_frsize

@@ -12,6 +12,7 @@
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Final, Self
 
 from syncline.errors import (
@@ -318,12 +319,13 @@ class JournalStore:
 
         Raises DeviceError: fatal, the store must be opened anew.
         """
+        if isinstance(batch, JournalBatch) and batch.refusal is not None:
+            # It may have been taken back by now, if something was staged since it was taken.
+            raise batch.refusal
         if not isinstance(batch, JournalBatch) or batch is not self._taken:
             raise ValueError("only the batch that was taken last can be written")
         if self._failure is not None:
             raise self._failure
-        if batch.refusal is not None:
-            raise batch.refusal
         if batch.use is not None:
             return
         try:
@@ -472,7 +474,9 @@ class JournalStore:
                 max(0, census.use.file_count),
                 census.swept_ms,
             )
-            leave_clean_mark(self._folder, self._files, mark)
+            # Without it the next start counts for itself: no reason for a full disk to be one.
+            with suppress(StoreFullError):
+                leave_clean_mark(self._folder, self._files, mark)
 
     # Finding.
 

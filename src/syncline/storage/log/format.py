@@ -316,6 +316,7 @@ _SLOT_BODY: Final = struct.Struct("<24sQQQQHBB")
 SLOT_APPLIED_OFFSET: Final = 48
 SLOT_STATE_OFFSET: Final = 59
 SLOT_NEVER_USED: Final = 0
+_EMPTY_SLOT: Final = bytes(SLOT_BYTES)
 SLOT_USED: Final = 1
 SLOT_DELETED: Final = 2
 TABLE_MAGIC: Final = b"SLTABLE1"
@@ -350,9 +351,9 @@ def encode_slot(
 
 
 def parse_slot(image: bytes) -> Slot | None:
-    """None if the image fails its checksum. A slot never used gives state 0."""
+    """None if the image fails its checksum. A slot never used is all zeros and gives state 0."""
     stream, born, first, next_seq, applied, quota, flags, state, crc = SLOT.unpack(image)
-    if state != SLOT_NEVER_USED and crc32c_extend(0, image[:-4]) != crc:
+    if image != _EMPTY_SLOT and (state == SLOT_NEVER_USED or crc32c_extend(0, image[:-4]) != crc):
         return None
     return Slot(stream, born, first, next_seq, applied, quota, flags, state)
 

@@ -5,9 +5,9 @@
     <CRC32C of the JSON, 8 hex digits> <JSON object>
 
 Every state is written twice in a row with an empty line behind each, so that one damaged byte never
-hides it, not even that of a line's end. The last line that passes its checksum is the state. A file is only listed once it is durable, and only removed or
-recycled once a manifest without it is durable; so an older line, taken because the last one is
-torn, describes files that still exist.
+hides it, not even that of a line's end. The last line that passes its checksum is the state. A file
+is only listed once it is durable, and only removed or recycled once a manifest without it is
+durable; so an older line, taken because the last one is torn, describes files that still exist.
 
 Files on disk that the manifest does not list are remains of a crash and are removed. A file that it
 lists and that is missing is damage.

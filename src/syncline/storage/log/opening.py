@@ -144,6 +144,7 @@ def _open_parts(
     else:
         # Damaged, or that of a new generation and never synced since.
         table.count_slots((stream, tail.is_deleted) for stream, tail in replay.tails.items())
+    table.applied = replay.end
     # From here on nothing that an earlier opening left behind passes for a record of this one.
     manifest.change(epoch=segments.epoch)
     segments.note_epoch(replay.end, segments.epoch)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from syncline.storage.base import Damage
-from syncline.storage.log.format import SLOT_BYTES, parse_slot
+from syncline.storage.log.format import SLOT_BYTES
 from syncline.storage.log.runset import RunSet
 from syncline.storage.log.table import Table
 from syncline.values.ids import StreamId
@@ -52,13 +52,8 @@ class Scrubber:
             yield step.byte_count
 
     def _scrub_table(self) -> Iterator[int]:
-        count = 0
         path = self._table.paths()[0]
-        for image in self._table.used_images(_STRETCH_BYTES // SLOT_BYTES):
-            if parse_slot(image) is None:
+        for damaged in self._table.damaged_images(_STRETCH_BYTES // SLOT_BYTES):
+            for image in damaged:
                 self._report(Damage(path, 0, "a slot fails its checksum", StreamId(image[:24])))
-            count += SLOT_BYTES
-            if count >= _STRETCH_BYTES:
-                yield count
-                count = 0
-        yield count
+            yield _STRETCH_BYTES

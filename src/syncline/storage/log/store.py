@@ -291,9 +291,9 @@ class LogStore:
 
     def write_batch(self, batch: Batch) -> None:
         assert isinstance(batch, StagedBatch)
-        file = self._segments.file_for(batch.position, batch.spare_path)
         offset = batch.position % self._segments.segment_bytes
         try:
+            file = self._segments.file_for(batch.position, batch.spare_path)
             file.write(offset, batch.pieces)
         except StoreFullError as error:
             # Its blocks were written before, so this cannot be for want of room in the log alone.
@@ -313,6 +313,8 @@ class LogStore:
         table = self._table
         residents = self._residents
         table.used_count += batch.stream_count_change
+        # With the count, not behind it: a table that grows now writes both down.
+        table.applied = batch.end
         self._upkeep.staged_stream_count -= batch.created_count
         if table.load > LOAD_LIMIT:
             self._upkeep.grow_now()
@@ -436,6 +438,7 @@ class LogStore:
         """Make what is staged durable and let go of the folder."""
         if self._taken is not None:
             raise ValueError("the batch taken before is not finished")
+        self._upkeep.begin_closing()
         commit(self)
         self._upkeep.close()
         self._runs.close()

@@ -144,17 +144,19 @@ class OpenStream:
         self.logged_flags = self.flags
 
     def image(self, applied: int) -> bytes:
-        """The slot as of now, justified by records below `applied`."""
+        """The slot as the log has it, justified by records below `applied`."""
         if self.is_deleted:
             return encode_slot(self.stream, 0, 0, 0, applied, 0, 0, SLOT_DELETED)
+        # A deferred acknowledgement is not in the log yet: the slot must not be ahead of it.
+        is_ahead = self.has_deferred_ack
         return encode_slot(
             self.stream,
             self.born,
-            self.first,
+            self.logged_first if is_ahead else self.first,
             self.next,
             applied,
             self.quota,
-            self.flags,
+            self.logged_flags if is_ahead else self.flags,
             SLOT_USED,
         )
 

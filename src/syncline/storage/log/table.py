@@ -26,7 +26,6 @@ from syncline.storage.log.format import (
     SLOT_APPLIED_OFFSET,
     SLOT_BYTES,
     SLOT_DELETED,
-    SLOT_NEVER_USED,
     SLOT_STATE_OFFSET,
     SLOT_USED,
     TABLE_HEADER_BYTES,
@@ -45,7 +44,8 @@ LOAD_LIMIT: Final = 0.92
 # A new generation starts at this load: 64 B a slot gives at most 119 B a stream.
 _LOAD_AFTER: Final = 0.54
 _PAGE_SLOTS: Final = 64
-_ZERO_STATE: Final = b"\0"
+# All of it, not its state alone: one damaged byte must not end a search.
+_UNUSED: Final = bytes(SLOT_STATE_OFFSET + 1)
 
 
 @dataclass(slots=True)
@@ -269,6 +269,15 @@ class Table:
                     if generation is self._current or self._find_in(self._current, image[:24]) < 0:
                         yield image
 
+    def damaged_images(self, chunk_slots: int) -> Iterator[list[bytes]]:
+        """Slots of the current generation that fail their check, those of each chunk in a list."""
+        generation = self._current
+        for start in range(0, generation.capacity, chunk_slots):
+            end = min(start + chunk_slots, generation.capacity)
+            data = generation.map[generation.offset_of(start) : generation.offset_of(end)]
+            images = (data[at : at + SLOT_BYTES] for at in range(0, len(data), SLOT_BYTES))
+            yield [image for image in images if parse_slot(image) is None]
+
     def is_deleted(self, index: int) -> bool:
         return self._image(self._current, index)[SLOT_STATE_OFFSET] == SLOT_DELETED
 
@@ -292,7 +301,7 @@ class Table:
         for _ in range(capacity):
             offset = TABLE_HEADER_BYTES + index * SLOT_BYTES
             found = table[offset : offset + SLOT_STATE_OFFSET + 1]
-            if found[-1] == SLOT_NEVER_USED:
+            if found == _UNUSED:
                 return -1
             if found[:24] == stream:
                 return index
@@ -308,12 +317,12 @@ class Table:
         index = slot_index(stream, capacity)
         for _ in range(capacity):
             offset = TABLE_HEADER_BYTES + index * SLOT_BYTES
-            state = table[offset + SLOT_STATE_OFFSET : offset + SLOT_STATE_OFFSET + 1]
-            if state == _ZERO_STATE:
+            found = table[offset : offset + SLOT_STATE_OFFSET + 1]
+            if found == _UNUSED:
                 if self.may_have_strays:
                     self._bury_strays_behind(index)
                 return index
-            if state[0] == SLOT_DELETED and self._older is None:
+            if found[-1] == SLOT_DELETED and self._older is None:
                 self.deleted_count -= 1
                 return index
             index += 1
@@ -338,7 +347,7 @@ class Table:
         index = (gap + 1) % generation.capacity
         while index != gap:
             image = self._image(generation, index)
-            if image[SLOT_STATE_OFFSET] == SLOT_NEVER_USED:
+            if not any(image):
                 return
             if self._is_stray(generation, index, image):
                 self._bury(generation, index, image)

@@ -70,6 +70,7 @@ class Upkeep:
         self._file_count = 0
         self._is_moved = False
         self._is_paused = False
+        self._is_closing = False
         # Creations that are not finished: each will need a slot.
         self.staged_stream_count = 0
         self._checkpoint = opened.manifest.state.checkpoint
@@ -93,6 +94,10 @@ class Upkeep:
 
     def resume(self) -> None:
         self._is_paused = False
+
+    def begin_closing(self) -> None:
+        """No job will make room any more: the last batches get theirs here and now."""
+        self._is_closing = True
 
     def count_dead(self, row_count: int) -> None:
         """Entries in runs that nobody wants any more."""
@@ -130,7 +135,8 @@ class Upkeep:
             return segments.spares.pop()
         if segments.retired:
             return segments.retired.pop()
-        if self._process is not None and len(segments.numbers) >= limits.live_segment_count_max:
+        waits_for_jobs = self._process is not None and not self._is_closing
+        if waits_for_jobs and len(segments.numbers) >= limits.live_segment_count_max:
             live = len(segments.numbers) * segments.segment_bytes
             raise StoreBusyError(live, limits.live_segment_count_max * segments.segment_bytes)
         path = self._new_name("spare", ".wal", segments.folder)
