@@ -101,9 +101,10 @@ def traced_calls(trace: Path, process_id: int) -> list[TracedCall]:
 class Sweep:
     """Runs the scenario of a kind of store in a folder of its own each time."""
 
-    def __init__(self, folder: Path, kind: str) -> None:
+    def __init__(self, folder: Path, kind: str, flaw: str = "") -> None:
         self._folder = folder
         self._kind = kind
+        self._flaw = flaw
         self._run_count = 0
 
     def count_calls(self) -> Counter[str]:
@@ -130,7 +131,10 @@ class Sweep:
         folder = self._folder / str(self._run_count)
         folder.mkdir()
         return Work(
-            self._kind, str(folder / "data"), str(folder / "report"), SEED, step_count=STEP_COUNT
+            *(self._kind, str(folder / "data"), str(folder / "report")),
+            seed=SEED,
+            step_count=STEP_COUNT,
+            flaw=self._flaw,
         )
 
 
@@ -201,3 +205,19 @@ def test_no_failing_call_costs_anything_acknowledged(
     quick_folder: Path, kind: str, fault: str
 ) -> None:
     sweep_faults(quick_folder, kind, fault, None)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("kind", ["log", "journal"])
+def test_a_store_that_does_not_hear_of_a_failed_sync_is_caught(
+    quick_folder: Path, kind: str
+) -> None:
+    sweep = Sweep(quick_folder, kind, flaw="deaf")
+    trace = quick_folder / "trace"
+    fault = f"fdatasync:error=EIO:when={CALL_NUMBERS['sync']}"
+    with traced_nursery(trace, fault) as nursery:
+        _, writer = sweep.run(nursery, "sync", 20)
+    calls = traced_calls(trace, writer.process_id)
+    assert sum(call.is_injected for call in calls) == 1
+    with pytest.raises(AssertionError):
+        check_end("error=EIO", "sync", writer, calls, "caught")

@@ -16,9 +16,10 @@ import pytest
 
 from syncline.errors import StorageError, StoreFullError
 from syncline.storage.base import Batch, Store, StreamKind, commit, run_jobs
-from syncline.storage.files import DiskFiles
+from syncline.storage.files import DiskFiles, Files
 from syncline.testing.clock import START_MS
 from syncline.values.ids import STREAM_ID_BYTES, StreamId
+from tests.crash.flawed_files import CarelessFiles
 from tests.crash.mounting import mounted_memory, why_no_mounting
 from tests.crash.subjects import open_subject
 
@@ -93,6 +94,7 @@ class Router:
 
     kind: str
     folder: Path
+    files: Files = field(default_factory=DiskFiles)
     store: Store = field(init=False)
     kept: dict[StreamId, dict[int, bytes]] = field(default_factory=dict)
     random: Random = field(default_factory=lambda: Random(7))
@@ -101,7 +103,7 @@ class Router:
         self.open()
 
     def open(self) -> None:
-        self.store = open_subject(self.kind, DiskFiles(), str(self.folder / "data"))
+        self.store = open_subject(self.kind, self.files, str(self.folder / "data"))
 
     def create_streams(self) -> None:
         for stream in STREAMS:
@@ -240,6 +242,27 @@ def test_what_is_staged_while_a_refusal_is_on_its_way_is_kept(tmp_path: Path) ->
         router.append(STREAMS[1])
         router.check()
         store.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "disk"), [("log", SMALL), ("journal", LIMITED)], indirect=["disk"]
+)
+def test_a_store_that_does_not_notice_the_end_of_the_disk_is_caught(disk: Disk, kind: str) -> None:
+    router = Router(kind, disk.folder, CarelessFiles())
+    router.create_streams()
+    disk.fill()
+    is_caught = False
+    for number in range(APPEND_COUNT_MAX):
+        try:
+            router.append(STREAMS[number % len(STREAMS)])
+            router.check()
+        except AssertionError:
+            is_caught = True
+            break
+    disk.make_room()
+    with suppress(StorageError):
+        router.store.close()
+    assert is_caught
 
 
 def taken(store: Store) -> Batch:

@@ -17,7 +17,7 @@ from syncline.testing.oracle import Oracle
 from syncline.testing.workload import Workload
 from tests.crash.endurance import Endurance
 from tests.crash.subjects import open_subject
-from tests.crash.sweep import SCENARIOS, Sweep
+from tests.crash.sweep import Sweep, scenario_of
 
 SEED_VARIABLE = "SYNCLINE_CRASH_SEED"
 # How many scenarios for each store, and how many of them one test runs.
@@ -91,7 +91,7 @@ def test_nothing_acknowledged_is_lost_at_any_call_of_many_scenarios(
 def test_a_data_folder_lives_through_one_crash_after_another(kind: str, seeds: range) -> None:
     for seed in seeds:
         endurance = Endurance(kind, seed)
-        shape = SCENARIOS[seed % len(SCENARIOS)].shape
+        shape = scenario_of(kind, seed).shape
         found = endurance.run(round_count=15, step_count=60, shape=shape)
         assert not found, f"{kind}, seed {seed}, crash {endurance.crash_count}:\n" + "\n".join(
             map(str, found)

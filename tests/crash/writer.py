@@ -25,6 +25,7 @@ from syncline.testing.clock import START_MS
 from syncline.testing.owner import StoreOwner
 from syncline.testing.workload import Workload, WorkloadShape
 from tests.crash.conftest import SLOT_COUNT
+from tests.crash.flawed_files import DeafFiles
 from tests.crash.reports import EarlyReporter, Reporter
 from tests.crash.subjects import SMALL, open_subject
 from tests.storage.process_files import ProcessFiles
@@ -36,13 +37,16 @@ SECONDS_MAX = 120
 # A descriptor that no process has.
 _NO_FILE = 1 << 30
 
+# Syncs nothing; does not hear that a sync failed.
+FLAWED_FILES: dict[str, Callable[[], Files]] = {"unsynced": ProcessFiles, "deaf": DeafFiles}
+
 # Fills segments and the table within a few hundred steps.
 SHAPE = WorkloadShape(stream_count=80, large_share=0.15)
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """`flaw` makes the writer break its promise: `unsynced` or `early`."""
+    """`flaw` makes the writer break its promise: `early`, or one of FLAWED_FILES."""
 
     kind: str
     folder: str
@@ -55,6 +59,10 @@ class Work:
     flaw: str = ""
 
 
+def nothing() -> None:
+    pass
+
+
 class PatientOwner(StoreOwner):
     """Goes on when there is no room for a batch or a job."""
 
@@ -65,11 +73,33 @@ class PatientOwner(StoreOwner):
         # Only a store that cuts batches may leave some out.
         reporter.held_back_count = lambda: getattr(self.store, "held_back_count", 0)
 
-    def commit(self, **how: object) -> None:
-        try:
-            super().commit(**how)  # type: ignore[arg-type]
-        except StoreFullError:
-            self._take_back()
+    def commit(
+        self,
+        *,
+        acknowledgements: bool = True,
+        while_writing: Callable[[], None] = nothing,
+        before_finishing: Callable[[], None] = nothing,
+    ) -> None:
+        if hasattr(self.store, "held_back_count"):
+            # It cuts batches, and refuses none of them.
+            super().commit(
+                acknowledgements=acknowledgements,
+                while_writing=while_writing,
+                before_finishing=before_finishing,
+            )
+            return
+        self._reporter.batch_taken(acknowledgements=acknowledgements)
+        batch = self.store.take_batch(acknowledgements=acknowledgements)
+        if batch is not None:
+            while_writing()
+            try:
+                self.store.write_batch(batch)
+            except StoreFullError:
+                self._take_back()
+                return
+            before_finishing()
+            self.store.finish_batch(batch)
+        self._reporter.batch_finished()
 
     def move_job(self) -> None:
         try:
@@ -115,7 +145,7 @@ class PatientOwner(StoreOwner):
 def run(work: Work, shape: WorkloadShape = SHAPE) -> None:
     """Work until all steps are done. Raises StorageError."""
     reporter = EarlyReporter(work.report) if work.flaw == "early" else Reporter(work.report)
-    files: Files = ProcessFiles() if work.flaw == "unsynced" else DiskFiles()
+    files = FLAWED_FILES.get(work.flaw, DiskFiles)()
     options = replace(SMALL, has_job_process=work.has_job_process)
     now_ms = START_MS + work.round_number * HOUR_MS
     open_store = partial(

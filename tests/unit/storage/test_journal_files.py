@@ -200,6 +200,23 @@ def test_a_snapshot_is_replaced_by_another_file_and_the_old_one_goes() -> None:
     assert subject.store.snapshot(document) == Snapshot(2, 2, b"two")
 
 
+def test_no_handle_is_kept_on_a_file_that_is_gone() -> None:
+    subject = JournalSubject()
+    document = subject.create_document()
+    for number in range(1, 12):
+        subject.append(document, b"x")
+        subject.store.put_snapshot(document, number, b"state", 1)
+        subject.store.drop_cursor(document, b"reader")
+        subject.commit()
+        subject.store.move_cursor(document, b"reader", number)
+        subject.store.truncate_before(document, number)
+        subject.commit()
+        assert subject.store.snapshot(document) is not None
+        held = list(subject.store._pool._handles)
+        assert held
+        assert [path for path in held if not subject.files.exists(path)] == []
+
+
 def test_a_snapshot_that_was_visible_can_be_read_until_its_successor_is() -> None:
     subject = JournalSubject()
     document = subject.create_document()

@@ -1,6 +1,7 @@
 """Opening a queue whose files were cut, changed or taken away: what is there, and what is told."""
 
 import dataclasses
+from random import Random
 
 import pytest
 
@@ -9,8 +10,9 @@ from syncline.storage.base import Entry, EntryKind, Snapshot, StreamKind, commit
 from syncline.storage.journal import format as lines
 from syncline.storage.journal.format import QueueState
 from syncline.storage.journal.layout import backup_time_ms
+from syncline.testing.files import CHANGING_CALLS
 from syncline.values.ids import StreamId
-from tests.unit.storage.journal_subject import SMALL, JournalSubject
+from tests.unit.storage.journal_subject import NOW_MS, SMALL, JournalSubject
 
 
 def with_messages(count: int, quota: int = 0) -> tuple[JournalSubject, StreamId]:
@@ -222,16 +224,27 @@ def test_a_message_file_cut_within_its_last_unacknowledged_line_loses_that_line_
 
 
 def test_what_was_cut_does_not_come_back() -> None:
-    subject, queue = with_messages(2)
-    file = subject.message_path(queue, "write_file")
-    messages = subject.files.read_all(file)
-    later = [lines.encode_message(queue, Entry(seq, 1, b"never")) for seq in (3, 4)]
-    subject.replace_file(file, messages + b"x" * len(later[0]) + later[1])
-    subject.open_again()
+    """Whole messages stood behind a torn one, just where a new one of the same length ends."""
+    original, queue = with_messages(2)
+    file = original.message_path(queue, "write_file")
+    stale = [lines.encode_message(queue, Entry(seq, NOW_MS, b"stale")) for seq in (3, 4)]
+    messages = original.files.read_all(file)
+    original.replace_file(file, messages + b"x" * len(stale[0]) + stale[1])
+    subject = JournalSubject(original.killed_files())
     assert subject.payloads(queue) == numbers(1, 2)
-    subject.append(queue, b"3")
-    subject.power_cut()
-    assert subject.payloads(queue) == numbers(1, 3)
+    seen = set[int]()
+
+    def cut_the_power(call: str) -> None:
+        for seed in range(40 if call in CHANGING_CALLS else 0):
+            after = JournalSubject(subject.files.crash(Random(seed)))
+            found = after.payloads(queue)
+            assert found in (numbers(1, 2), [*numbers(1, 2), b"fresh"])
+            seen.add(len(found))
+
+    subject.store.append(queue, b"fresh", NOW_MS)
+    subject.files.before_call = cut_the_power
+    subject.commit()
+    assert seen == {2, 3}
 
 
 def test_a_quota_marker_with_a_message_behind_it_had_been_read() -> None:

@@ -2,8 +2,12 @@
 
 In: on first use, from its slot in the table and from what replay found of it. Out: once idle, when
 more are in memory than are worth keeping. An idle stream is 64 bytes of the table and no object.
+
+Slots follow the log at leisure. A stream whose slot is behind is *unsaved*, and stays in memory until
+it is saved: when it is let go of, or before a segment that holds its last records is sealed.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Final
@@ -12,6 +16,7 @@ from syncline.errors import CorruptionError, UnknownQueueError
 from syncline.storage.base import Damage
 from syncline.storage.log.format import SLOT_DELETED, SLOT_STATE_OFFSET
 from syncline.storage.log.opening import OpenedLog
+from syncline.storage.log.staging import StagedBatch
 from syncline.storage.log.streams import OpenStream, Tail
 from syncline.values.ids import STREAM_ID_BYTES, StreamId
 
@@ -27,8 +32,14 @@ class Residents:
         self._table = opened.table
         self._segments = opened.segments
         self._report = report
-        # The replayed log is durable up to here, so slots may follow it at once.
-        self._replay_end = opened.replay.end
+        # The log is durable up to here: slots may follow it.
+        self._durable_end = opened.replay.end
+        self._unsaved: dict[OpenStream, None] = {}
+        self._settling: deque[OpenStream] = deque()
+        self._settling_to = 0
+        self.is_settling = False
+        # The table is true for all records below.
+        self.settled_to = 0
         self._sweep: Iterator[OpenStream] = iter(())
         self.tails = opened.replay.tails
         self.by_id: dict[bytes, OpenStream] = {}
@@ -93,22 +104,68 @@ class Residents:
             if image[:STREAM_ID_BYTES] not in seen:
                 yield StreamId(image[:STREAM_ID_BYTES])
 
-    def finish(self, images: list[tuple[OpenStream, bytes]]) -> None:
-        """A batch is durable: its slots may change, and streams that are done with may go.
+    def finish(self, batch: StagedBatch) -> None:
+        """A batch is durable: slots of its streams may change, streams that are done with may go.
 
-        The common case is spelled out: it runs once for each message (bench: log).
+        Slots need not change at once, for the log knows better: a stream is saved when it is let go
+        of, and all are before a segment that they need is sealed. A busy stream is thus saved once
+        for many messages (bench: log).
         """
-        write = self._table.write
-        generation = self._table.generation_number
+        self._durable_end = batch.end
+        unsaved = self._unsaved
         has_many = len(self.by_id) > _IDLE_STREAMS_MAX
-        for opened, image in images:
+        for opened in batch.streams:
             opened.pending_count -= 1
-            if opened.slot_generation == generation and not opened.is_deleted:
-                write(opened.slot, image)
-            else:
-                self.write_slot(opened, image)
+            if not opened.is_unsaved:
+                opened.is_unsaved = True
+                unsaved[opened] = None
             if has_many or opened.is_deleted:
                 self.let_go(opened)
+        for opened, image in batch.images:
+            self.write_slot(opened, image)
+            opened.saved_to = batch.end
+
+    def save_some(self, count: int) -> bool:
+        """Write the slots of so many streams; True once no stream is left that could be saved."""
+        for opened in list(islice(self._unsaved, count)):
+            if not opened.pending_count:
+                self._save(opened)
+            else:
+                # To the back: it must not keep those behind it from their turn.
+                del self._unsaved[opened]
+                self._unsaved[opened] = None
+        return all(opened.pending_count for opened in islice(self._unsaved, count))
+
+    def settle(self, position: int, count: int) -> None:
+        """Bring the table up to date with all records below `position`, so many slots at a time.
+
+        It is once `settled_to` says so. A stream with a record in every batch is never seen at
+        rest: while `is_settling`, batches have to carry the images of the slots they change.
+        """
+        if not self.is_settling:
+            if position <= self.settled_to:
+                return
+            self.is_settling = True
+            self._settling_to = position
+            self._settling = deque(self._unsaved)
+        for _ in range(min(count, len(self._settling))):
+            opened = self._settling.popleft()
+            if not opened.is_unsaved or opened.saved_to >= self._settling_to:
+                continue
+            if opened.pending_count:
+                self._settling.append(opened)
+            else:
+                self._save(opened)
+        if not self._settling:
+            self.is_settling = False
+            self.settled_to = self._settling_to
+
+    def _save(self, opened: OpenStream) -> None:
+        """Write the slot of a stream at rest: all that is known of it is durable."""
+        self.write_slot(opened, opened.image(self._durable_end))
+        opened.saved_to = self._durable_end
+        opened.is_unsaved = False
+        self._unsaved.pop(opened, None)
 
     def write_slot(self, opened: OpenStream, image: bytes) -> None:
         """Bring the table up to date with a record that is durable."""
@@ -129,13 +186,15 @@ class Residents:
     def let_go(self, opened: OpenStream) -> None:
         """Forget a stream that has nothing left but its slot, if there are many or it is gone."""
         if opened.is_idle and (opened.is_deleted or len(self.by_id) > _IDLE_STREAMS_MAX):
+            if opened.is_unsaved:
+                self._save(opened)
             self.by_id.pop(opened.stream, None)
 
     def apply_tails(self, count: int) -> None:
         """Bring replayed streams into the table; those with entries in the log stay in memory."""
         for stream in list(islice(self.tails, count)):
             opened = self.find(stream)
-            if opened is not None and opened.is_idle:
+            if opened is not None and opened.is_idle and not opened.is_unsaved:
                 del self.by_id[stream]
 
     def start_sweep(self) -> None:
@@ -170,5 +229,5 @@ class Residents:
                     missing,
                 )
             )
-        self.write_slot(opened, opened.image(self._replay_end))
+        self.write_slot(opened, opened.image(self._durable_end))
         return opened

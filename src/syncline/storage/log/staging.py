@@ -56,6 +56,7 @@ class StagedBatch:
     created_count: int = 0
     stream_count_change: int = 0
     chain: Chain | None = None
+    # Slots of streams that are too busy to be saved between two batches.
     images: list[tuple[OpenStream, bytes]] = field(default_factory=list[tuple[OpenStream, bytes]])
 
     @property
@@ -127,8 +128,8 @@ class StagedBatch:
         for opened in streams:
             self.touch(opened)
 
-    def close(self, after: Chain, time_ms: int) -> Chain:
-        """Nothing more is added: make the header and the images of all touched slots."""
+    def close(self, after: Chain, time_ms: int, *, has_images: bool) -> Chain:
+        """Nothing more is added: make the header and, if wanted, the images of touched slots."""
         number = after.number + 1
         if self.length // len(self.pieces) < _JOIN_PIECE_BYTES:
             self.pieces = [b"".join(self.pieces)]
@@ -146,11 +147,11 @@ class StagedBatch:
         # Whole blocks: no block has to be read before it is written, and old remains are covered.
         if self.padding:
             self.pieces.append(bytes(self.padding))
-        end = self.end
-        images = self.images
         for opened in self.streams:
-            images.append((opened, opened.image(end)))
             opened.batch = None
+        if has_images:
+            end = self.end
+            self.images = [(opened, opened.image(end)) for opened in self.streams]
         self.chain = Chain(number, crc, self.epoch)
         return self.chain
 
@@ -177,6 +178,8 @@ class Stager:
         # The time of records that come without one: what callers said last.
         self.time_ms = now_ms
         self.batch_bytes_max = limits.batch_bytes_default
+        # Whether batches carry the images of the slots they change; see `Residents.settle`.
+        self.wants_images = False
 
     @property
     def waiting_bytes(self) -> int:
@@ -268,7 +271,7 @@ class Stager:
         batch = self._batch
         assert batch is not None
         self._batch = None
-        self._chain = batch.close(self._chain, self.time_ms)
+        self._chain = batch.close(self._chain, self.time_ms, has_images=self.wants_images)
         self.end = batch.end
         self._segment_record_count += batch.record_count
         self._closed_bytes += batch.byte_count

@@ -5,8 +5,8 @@
 
 Invariants:
 - A record is staged at the position it will have. Batches are written in order, one at a time.
-- Slots change only in `finish_batch`, after the batch that justifies them is durable; their images
-  are made when the batch is closed, so nothing staged later gets in.
+- Slots change only after the batches that justify them are durable, and need not change at once: the
+  live log knows better. They are up to date before a segment that knew better is sealed.
 - `read` gives only what lies below `_durable_end`.
 - Acknowledgements need no write of their own: they ride in the padding of later batches, and the
   next record of the same stream carries them anyway.
@@ -68,6 +68,8 @@ _SWEEP_PER_BATCH: Final = 128
 _MOVED_PAGES_PER_BATCH: Final = 4
 _STRAY_SLOTS_PER_BATCH: Final = 1024
 _EXPIRY_BYTES: Final = 1 << 20
+# Slots written in one go when upkeep needs the table to be up to date.
+_SAVED_AT_ONCE: Final = 4096
 # A plain number: arithmetic on a member of an enumeration costs more than all else in `append`.
 _MESSAGE: Final = int(RecordKind.MESSAGE)
 
@@ -316,14 +318,15 @@ class LogStore:
         # With the count, not behind it: a table that grows now writes both down.
         table.applied = batch.end
         self._upkeep.staged_stream_count -= batch.created_count
+        # Before the table may grow: a new generation begins with counts and position that agree.
+        table.write_counts(batch.end)
         if table.load > LOAD_LIMIT:
             self._upkeep.grow_now()
-        residents.finish(batch.images)
-        table.write_counts(batch.end)
+        residents.finish(batch)
         # Work that is due but must not make a batch wait: a little of it each time.
         if residents.tails:
             residents.apply_tails(_TAILS_PER_BATCH)
-        self._upkeep.move_slots(_MOVED_PAGES_PER_BATCH + len(batch.images) // 16)
+        self._upkeep.move_slots(_MOVED_PAGES_PER_BATCH + len(batch.streams) // 16)
         residents.sweep(_SWEEP_PER_BATCH, self._upkeep.live_start)
         table.bury_strays(_STRAY_SLOTS_PER_BATCH)
 
@@ -364,8 +367,15 @@ class LogStore:
             return None
         self._residents.apply_tails(len(self._residents.tails))
         self._table.bury_strays(self._table.capacity)
+        residents = self._residents
+        residents.settle(self._upkeep.seal_end, _SAVED_AT_ONCE)
+        self._stager.wants_images = residents.is_settling
+        seal_to = residents.settled_to
+        if seal_to <= self._upkeep.live_start or not self._have_cursors_moved(seal_to):
+            seal_to = 0
         return self._upkeep.take_job(
-            can_seal=self._have_cursors_moved(),
+            seal_to=seal_to,
+            save=lambda: residents.save_some(_SAVED_AT_ONCE),
             filled=self._stager.end % self._segments.segment_bytes / self._segments.segment_bytes,
         )
 
@@ -471,18 +481,17 @@ class LogStore:
             opened.snapshot_seq = found.up_to_seq if found is not None else 0
         return opened.snapshot_seq
 
-    def _have_cursors_moved(self) -> bool:
-        """Whether no cursor needs a segment that is to be sealed.
+    def _have_cursors_moved(self, seal_to: int) -> bool:
+        """Whether no cursor needs a segment below `seal_to`, which is to be sealed.
 
         Cursors never go to runs: all those of a stream are written to the log anew before the
         segment that holds them is let go of.
         """
-        seal_end = self._upkeep.seal_end
         have_moved = True
         for opened in list(self._residents.with_cursors):
             if not opened.cursors:
                 del self._residents.with_cursors[opened]
-            elif opened.cursor_position < seal_end:
+            elif opened.cursor_position < seal_to:
                 data = encode_cursors(opened.cursors)
                 try:
                     batch = self._stager.room(RECORD_HEADER_BYTES + len(data))

@@ -49,12 +49,14 @@ class OpenStream:
         "flags",
         "has_deferred_ack",
         "is_deleted",
+        "is_unsaved",
         "logged_first",
         "logged_flags",
         "next",
         "pending_count",
         "positions",
         "quota",
+        "saved_to",
         "slot",
         "slot_generation",
         "snapshot_places",
@@ -86,6 +88,10 @@ class OpenStream:
         # What the log says while an acknowledgement is deferred: the slot must not be ahead of it.
         self.logged_first = 1
         self.logged_flags = 0
+        # Whether durable records changed it since its slot was written, and up to which position of
+        # the log the slot is true.
+        self.is_unsaved = False
+        self.saved_to = 0
         # Batches not yet finished that hold a record of this stream, and the open one if it does.
         self.pending_count = 0
         self.batch: StagedBatch | None = None

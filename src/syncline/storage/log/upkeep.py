@@ -5,6 +5,7 @@ result is taken over by the owner. What a job made is durable, and the manifest 
 before anything it replaces is let go of.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final, assert_never
 
@@ -143,14 +144,18 @@ class Upkeep:
         segments.prepare(path)
         return path
 
-    def take_job(self, *, can_seal: bool, filled: float) -> Job | None:
-        """What is due, most urgent first. `filled` is how much of the current segment is used."""
+    def take_job(self, *, seal_to: int, save: Callable[[], bool], filled: float) -> Job | None:
+        """What is due, most urgent first.
+
+        Segments below `seal_to` may be sealed. `save` brings the table up to date and says whether
+        it is. `filled` is how much of the current segment is used.
+        """
         assert not self.is_busy
         self._task = (
             self._segment_task(filled)
             or self._table_task()
-            or (self._seal_task() if can_seal else None)
-            or self._run_task()
+            or self._seal_task(seal_to)
+            or self._run_task(save)
         )
         return self._task
 
@@ -275,12 +280,11 @@ class Upkeep:
         capacity = capacity_for(table.used_count)
         return PrepareTableJob(table_path(self._folder, number), capacity, number)
 
-    def _seal_task(self) -> SealJob | None:
-        end = self.seal_end
-        if not end:
-            return None
+    def _seal_task(self, end: int) -> SealJob | None:
         numbers = [n for n in self._segments.numbers if n * self._segments.segment_bytes < end]
-        self._checkpoint = self.durable_end
+        if not numbers:
+            return None
+        self._checkpoint = end - 1
         return SealJob(
             self._folder,
             tuple(self._segments.paths(numbers)),
@@ -291,11 +295,13 @@ class Upkeep:
             self._segments.tag,
         )
 
-    def _run_task(self) -> MergeJob | MeasureJob | None:
+    def _run_task(self, save: Callable[[], bool]) -> MergeJob | MeasureJob | None:
         listed = self._manifest.state.runs
         row_count = sum(run.row_count for run in listed)
         paths = tuple(self._table.paths())
         if row_count and self._dead_row_count > _MEASURE_AT * row_count:
+            if not save():
+                return None
             self._dead_row_count = 0
             names = tuple(self._runs.path(name) for name in self._runs.names)
             return MeasureJob(names, paths, names, tuple(listed))
