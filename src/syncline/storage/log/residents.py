@@ -3,8 +3,8 @@
 In: on first use, from its slot in the table and from what replay found of it. Out: once idle, when
 more are in memory than are worth keeping. An idle stream is 64 bytes of the table and no object.
 
-Slots follow the log at leisure. A stream whose slot is behind is *unsaved*, and stays in memory until
-it is saved: when it is let go of, or before a segment that holds its last records is sealed.
+Slots follow the log at leisure. A stream whose slot is behind is *unsaved*, and stays in memory
+until it is saved: when it is let go of, or before a segment that holds its last records is sealed.
 """
 
 from collections import deque

@@ -5,8 +5,8 @@
 
 Invariants:
 - A record is staged at the position it will have. Batches are written in order, one at a time.
-- Slots change only after the batches that justify them are durable, and need not change at once: the
-  live log knows better. They are up to date before a segment that knew better is sealed.
+- Slots change only after the batches that justify them are durable, and need not change at once:
+  the live log knows better. They are up to date before a segment that knew better is sealed.
 - `read` gives only what lies below `_durable_end`.
 - Acknowledgements need no write of their own: they ride in the padding of later batches, and the
   next record of the same stream carries them anyway.
