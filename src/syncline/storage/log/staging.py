@@ -58,6 +58,11 @@ class StagedBatch:
     chain: Chain | None = None
     # Slots of streams that are too busy to be saved between two batches.
     images: list[tuple[OpenStream, bytes]] = field(default_factory=list[tuple[OpenStream, bytes]])
+    # What `checksum_seed` makes of epoch and tag.
+    seed_key: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.seed_key = checksum_seed(0, self.epoch ^ self.tag)
 
     @property
     def byte_count(self) -> int:
@@ -86,9 +91,8 @@ class StagedBatch:
             (next_seq - 1) << 24 | (next_seq - opened.first),
             now_ms << 16 | opened.quota,
         )
-        crc = crc32c_extend(
-            crc32c_extend(checksum_seed(position, self.epoch ^ self.tag), body), payload
-        )
+        seed = (position ^ (position >> 32) * 0x9E3779B1 ^ self.seed_key) & 0xFFFF_FFFF
+        crc = crc32c_extend(crc32c_extend(seed, body), payload)
         self.pieces.append(_pack_crc(crc) + body)
         self.pieces.append(payload)
         self.record_count += 1

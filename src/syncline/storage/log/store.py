@@ -237,8 +237,12 @@ class LogStore:
         return self._residents.load(stream).state()
 
     def read(self, stream: StreamId, from_seq: int, count_max: int, bytes_max: int) -> list[Entry]:
-        opened = self._residents.load(stream)
-        opened.forget_below(self._upkeep.live_start)
+        opened = self._by_id.get(stream)
+        if opened is None or opened.is_deleted:
+            opened = self._residents.load(stream)
+        positions = opened.positions
+        if positions and positions[0] >> LENGTH_BITS < self._upkeep.live_start:
+            opened.forget_below(self._upkeep.live_start)
         count_max = min(count_max, limits.read_count_max)
         bytes_max = min(bytes_max, limits.read_bytes_max)
         seq = max(from_seq, opened.first)
@@ -249,8 +253,8 @@ class LogStore:
             if not is_all:
                 return entries
             seq = base
-        size = sum(len(entry.payload) for entry in entries)
-        for place in islice(opened.positions, seq - base, None):
+        size = sum([len(entry.payload) for entry in entries])
+        for place in islice(positions, seq - base, None) if seq > base else positions:
             if len(entries) >= count_max or place >> LENGTH_BITS >= self._durable_end:
                 break
             size += place & LENGTH_MASK
