@@ -319,8 +319,6 @@ class LogStore:
         table = self._table
         residents = self._residents
         table.used_count += batch.stream_count_change
-        # With the count, not behind it: a table that grows now writes both down.
-        table.applied = batch.end
         self._upkeep.staged_stream_count -= batch.created_count
         # Before the table may grow: a new generation begins with counts and position that agree.
         table.write_counts(batch.end)
