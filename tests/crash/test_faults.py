@@ -9,7 +9,7 @@ import re
 import shutil
 import signal
 import subprocess
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -87,14 +87,17 @@ class TracedCall:
     is_acknowledgement: bool
 
 
-def traced_calls(trace: Path, process_id: int) -> list[TracedCall]:
-    found: list[TracedCall] = []
-    for line in trace.read_text(errors="replace").splitlines():
-        match = _LINE.match(line)
-        if match is not None and int(match["process_id"]) == process_id:
-            operation = OPERATIONS.get(match["call"], "report")
-            is_acknowledgement = operation == "report" and '"finished' in match["rest"]
-            found.append(TracedCall(operation, "(INJECTED)" in line, is_acknowledgement))
+def traced_calls(trace: Path) -> dict[int, list[TracedCall]]:
+    """The calls of each process, in order."""
+    found: dict[int, list[TracedCall]] = defaultdict(list)
+    with trace.open(errors="replace") as lines:
+        for line in lines:
+            match = _LINE.match(line)
+            if match is not None:
+                operation = OPERATIONS.get(match["call"], "report")
+                is_acknowledgement = operation == "report" and '"finished' in match["rest"]
+                call = TracedCall(operation, "(INJECTED)" in line, is_acknowledgement)
+                found[int(match["process_id"])].append(call)
     return found
 
 
@@ -114,7 +117,7 @@ class Sweep:
         with traced_nursery(trace) as nursery, nursery.start(work, shape=SHAPE) as writer:
             assert writer.wait() == 0, writer.errors
         assert lines_of(Path(work.report))[-1] == b"closed"
-        return Counter(call.operation for call in traced_calls(trace, writer.process_id))
+        return Counter(call.operation for call in traced_calls(trace)[writer.process_id])
 
     def run(self, nursery: Nursery, operation: str, number: int) -> tuple[Work, WriterProcess]:
         """The scenario with its `number`-th operation of a kind failing, counted from 1."""
@@ -161,9 +164,10 @@ def sweep_faults(folder: Path, kind: str, fault: str, runs_per_operation: int | 
                 (operation, number, *sweep.run(nursery, operation, number))
                 for number in chosen(counts[operation], runs_per_operation)
             )
+    calls = traced_calls(trace)
     for operation, number, work, writer in runs:
         what = f"{kind}, {fault} at {operation} {number}: {writer.errors}"
-        check_end(fault, operation, writer, traced_calls(trace, writer.process_id), what)
+        check_end(fault, operation, writer, calls[writer.process_id], what)
         found = check_folder(work, patient_oracle(kind))
         assert not found, f"{what}\n" + "\n".join(map(str, found[:10]))
 
@@ -217,7 +221,7 @@ def test_a_store_that_does_not_hear_of_a_failed_sync_is_caught(
     fault = f"fdatasync:error=EIO:when={CALL_NUMBERS['sync']}"
     with traced_nursery(trace, fault) as nursery:
         _, writer = sweep.run(nursery, "sync", 20)
-    calls = traced_calls(trace, writer.process_id)
+    calls = traced_calls(trace)[writer.process_id]
     assert sum(call.is_injected for call in calls) == 1
     with pytest.raises(AssertionError):
         check_end("error=EIO", "sync", writer, calls, "caught")
