@@ -356,6 +356,18 @@ def test_bits_that_flip_while_the_queue_is_open_are_noticed_when_read() -> None:
     assert subject.lost() == [(queue, 2, 1)]
 
 
+def test_a_whole_line_in_the_wrong_place_is_not_delivered_for_another() -> None:
+    subject = JournalSubject()
+    queue = subject.create_queue()
+    subject.append(queue, *numbers(1, 3))
+    path = subject.message_path(queue, "read_file")
+    first, second, third = subject.files.read_all(path).splitlines(keepends=True)
+    assert len(first) == len(second)
+    subject.replace_file(path, second + first + third)
+    assert subject.payloads(queue) == [b"3"]
+    assert subject.lost() == [(queue, 1, 1), (queue, 2, 1)]
+
+
 def test_damage_met_again_is_told_once() -> None:
     subject, queue = with_messages(3)
     flip_in_message(subject, queue, 2, "read_file")
