@@ -12,6 +12,12 @@ from syncline.testing.oracle import Oracle, Violation
 from syncline.testing.workload import Workload, WorkloadShape
 from tests.crash.subjects import open_subject, oracle_for
 
+# Some of each; entries so large that a segment is full after a few; streams enough for a table.
+SHAPES = (
+    WorkloadShape(),
+    WorkloadShape(large_share=0.8, large_bytes_max=30_000),
+    WorkloadShape(stream_count=60, small_bytes_max=50, large_share=0.02),
+)
 KILL_SHARE = 0.3
 CRASH_IN_RECOVERY_SHARE = 0.2
 
@@ -30,9 +36,10 @@ class Endurance:
     def __post_init__(self) -> None:
         self.oracle = oracle_for(self.kind)
 
-    def run(self, round_count: int, step_count: int, shape: WorkloadShape) -> list[Violation]:
+    def run(self, round_count: int, step_count: int) -> list[Violation]:
         """What went wrong, in the first round in which something did."""
         random = Random(f"{self.kind}:{self.seed}:endurance")
+        shape = SHAPES[self.seed % len(SHAPES)]
         workload = Workload(self._open, self.oracle, random, shape)
         for _ in range(round_count):
             # The call at which it stops may lie behind the last step: then nothing is under way.

@@ -36,7 +36,9 @@ CALLS = {
 OPERATIONS = {name.strip("?"): operation for operation, names in CALLS.items() for name in names}
 # At which call of a process the fault sits: behind all that it makes by itself. Python opens many
 # files while it starts.
-CALL_NUMBERS = dict.fromkeys(CALLS, 500) | {"open": 2_000}
+CALL_NUMBERS = dict.fromkeys(CALLS, 500) | {"open": 1_500}
+# A writer opens two files of its own before it opens the store: they are no part of the sweep.
+FIRST_NUMBERS = dict.fromkeys(CALLS, 1) | {"open": 3}
 
 # Which operations fail how, in the words of strace.
 FAULTS = {
@@ -141,11 +143,12 @@ class Sweep:
         )
 
 
-def chosen(count: int, count_max: int | None) -> list[int]:
-    """Numbers from 1 to `count`: all, or some that are evenly apart."""
+def chosen(first: int, last: int, count_max: int | None) -> list[int]:
+    """All numbers from `first` to `last`, or some that are evenly apart."""
+    count = last - first + 1
     if count_max is None or count <= count_max:
-        return list(range(1, count + 1))
-    return sorted({1 + step * (count - 1) // (count_max - 1) for step in range(count_max)})
+        return list(range(first, last + 1))
+    return sorted({first + step * (count - 1) // (count_max - 1) for step in range(count_max)})
 
 
 def sweep_faults(folder: Path, kind: str, fault: str, runs_per_operation: int | None) -> None:
@@ -162,7 +165,9 @@ def sweep_faults(folder: Path, kind: str, fault: str, runs_per_operation: int | 
             assert 0 < counts[operation] < CALL_NUMBERS[operation], f"{operation}: {counts}"
             runs.extend(
                 (operation, number, *sweep.run(nursery, operation, number))
-                for number in chosen(counts[operation], runs_per_operation)
+                for number in chosen(
+                    FIRST_NUMBERS[operation], counts[operation], runs_per_operation
+                )
             )
     calls = traced_calls(trace)
     for operation, number, work, writer in runs:

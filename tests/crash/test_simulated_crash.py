@@ -17,7 +17,7 @@ from syncline.testing.oracle import Oracle
 from syncline.testing.workload import Workload
 from tests.crash.endurance import Endurance
 from tests.crash.subjects import open_subject
-from tests.crash.sweep import Sweep, scenario_of
+from tests.crash.sweep import Sweep
 
 SEED_VARIABLE = "SYNCLINE_CRASH_SEED"
 # How many scenarios for each store, and how many of them one test runs.
@@ -25,8 +25,8 @@ SEED_COUNTS = {"log": 1000, "journal": 20, "tiny": 20}
 SEEDS_PER_TEST = {"log": 20, "journal": 4, "tiny": 20}
 LONG_SEED_COUNTS = {"log": 20_000, "journal": 1_000}
 LONG_SEEDS_PER_TEST = {"log": 1000, "journal": 100}
-ENDURANCE_SEED_COUNTS = {"log": 40, "journal": 20, "tiny": 5}
-SEEDS_PER_ENDURANCE_TEST = {"log": 10, "journal": 10, "tiny": 5}
+ENDURANCE_SEED_COUNTS = {"log": 120, "journal": 30, "tiny": 6}
+SEEDS_PER_ENDURANCE_TEST = {"log": 20, "journal": 6, "tiny": 6}
 
 
 def chunks(
@@ -91,8 +91,7 @@ def test_nothing_acknowledged_is_lost_at_any_call_of_many_scenarios(
 def test_a_data_folder_lives_through_one_crash_after_another(kind: str, seeds: range) -> None:
     for seed in seeds:
         endurance = Endurance(kind, seed)
-        shape = scenario_of(kind, seed).shape
-        found = endurance.run(round_count=15, step_count=60, shape=shape)
+        found = endurance.run(round_count=15, step_count=60)
         assert not found, f"{kind}, seed {seed}, crash {endurance.crash_count}:\n" + "\n".join(
             map(str, found)
         )

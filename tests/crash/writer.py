@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib import import_module
 from random import Random
 from traceback import print_exc
 from typing import Any, NoReturn
@@ -36,6 +37,14 @@ HOUR_MS = 60 * 60 * 1000
 SECONDS_MAX = 120
 # A descriptor that no process has.
 _NO_FILE = 1 << 30
+
+# What stores import only once they need it. Here before a fault can hit the import itself.
+LATE_MODULES = (
+    "syncline.storage.log.liveness",
+    "syncline.storage.log.merging",
+    "syncline.storage.log.sealing",
+    "syncline.storage.log.worker",
+)
 
 # Syncs nothing; does not hear that a sync failed.
 FLAWED_FILES: dict[str, Callable[[], Files]] = {"unsynced": ProcessFiles, "deaf": DeafFiles}
@@ -231,6 +240,8 @@ def main() -> None:
         {"ended": 17}    ->  {"code": -9}
     """
     use_small_table()
+    for name in LATE_MODULES:
+        import_module(name)
     for line in sys.stdin:
         order = json.loads(line)
         if "ended" in order:

@@ -57,6 +57,12 @@ def set_up(*, is_json: bool, level: str, with_ids: bool) -> Log:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level.upper())
+    for name in ("uvicorn", "uvicorn.error"):
+        # Whoever set it up before may have kept its words to itself.
+        logger = logging.getLogger(name)
+        logger.handlers = []
+        logger.propagate = True
+        logger.disabled = False
     # It reports each start and stop as well, in its own words; its warnings are enough.
     logging.getLogger("uvicorn.error").setLevel(max(logging.WARNING, root.level))
     structlog.configure(

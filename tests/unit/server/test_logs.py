@@ -51,6 +51,8 @@ def test_people_get_words(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_http_server_logs_here_too(capsys: pytest.CaptureFixture[str]) -> None:
+    logging.getLogger("uvicorn").propagate = False
+    logging.getLogger("uvicorn.error").disabled = True
     logs.set_up(is_json=True, level="info", with_ids=False)
     logging.getLogger("uvicorn.error").info("Started server process [%d]", 7)
     logging.getLogger("uvicorn.error").warning("Invalid HTTP request received.")

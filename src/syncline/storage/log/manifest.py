@@ -106,7 +106,11 @@ class Manifest:
         for number in sorted(numbers, key=lambda n: (n == current, n), reverse=True):
             path = f"{folder}/MANIFEST.{number}"
             file = files.open(path)
+            # What is read here is acted upon: files that it does not list are removed. So it must
+            # be what the device has, not what a killed process or a failed sync left in memory.
+            file.sync()
             size = file.size()
+            file.forget_cached(0, size)
             data = file.read(0, min(size, _READ_BYTES_MAX))
             state = _decode(data, path)
             if state is None:
@@ -118,6 +122,7 @@ class Manifest:
                 size += 1
             if number != current:
                 _point_current(files, folder, number)
+            files.sync_folder(folder)
             for other in numbers:
                 if other != number:
                     files.remove(f"{folder}/MANIFEST.{other}")

@@ -132,6 +132,7 @@ def _open_parts(
     chain = Chain(state.previous_number, state.previous_crc, state.previous_epoch)
     replay = replay_log(files, segments, state.oldest_segment, chain, table.applied, progress)
     table.expect_strays(state.checkpoint, replay.end)
+    _report_lost_end(replay, segments, table.applied)
     _find_spares(files, segments)
     damage = [*replay.damage, *runs.damage]
     if damage and options.refuses_damage:
@@ -149,6 +150,17 @@ def _open_parts(
     manifest.change(epoch=segments.epoch)
     segments.note_epoch(replay.end, segments.epoch)
     return OpenedLog(files, folder, lock, store_id, manifest, segments, table, runs, replay, now_ms)
+
+
+def _report_lost_end(replay: Replay, segments: Segments, known_to: int) -> None:
+    """The table knows of batches that the log does not have: they were acknowledged, and are gone.
+
+    Whose they were is not known: slots follow the log at leisure.
+    """
+    if known_to > replay.end:
+        number, offset = divmod(replay.end, segments.segment_bytes)
+        reason = f"the log ends here, and {known_to - replay.end} bytes behind it were acknowledged"
+        replay.damage.append(Damage(segments.path(number), offset, reason))
 
 
 def _open_table(folder: str, files: Files, state: ManifestState) -> Table:

@@ -148,9 +148,10 @@ class LogStore:
         opened.flags = 0
         opened.first = opened.next
         opened.is_deleted = True
-        self._residents.with_cursors.pop(opened, None)
         self._stager.forget_deferred(opened)
-        batch.add(opened, RecordKind.DELETE, self._stager.time_ms, b"")
+        place = batch.add(opened, RecordKind.DELETE, self._stager.time_ms, b"")
+        # Until that is durable its cursors are needed where they are.
+        opened.cursor_position = place >> LENGTH_BITS
         batch.stream_count_change -= 1
 
     def append(self, stream: StreamId, payload: bytes, now_ms: int) -> int:
@@ -491,9 +492,9 @@ class LogStore:
         """
         have_moved = True
         for opened in list(self._residents.with_cursors):
-            if not opened.cursors:
+            if not opened.cursors and opened.cursor_position < self._durable_end:
                 del self._residents.with_cursors[opened]
-            elif opened.cursor_position < seal_to:
+            elif opened.cursors and opened.cursor_position < seal_to:
                 data = encode_cursors(opened.cursors)
                 try:
                     batch = self._stager.room(RECORD_HEADER_BYTES + len(data))

@@ -249,7 +249,8 @@ class Tail:
     def _apply_image(self, opened: OpenStream, slot: Slot | None) -> None:
         opened.is_deleted = self.is_deleted
         opened.next = (self.last_unread >> UNREAD_BITS) + 1
-        opened.first = opened.next - (self.last_unread & UNREAD_MASK)
+        # Not below 1, whatever the record says: numbers from disk are not trusted.
+        opened.first = max(1, opened.next - (self.last_unread & UNREAD_MASK))
         if self.kind >= 0:
             opened.flags = self.kind & SLOT_FLAGS
             opened.quota = self.quota
