@@ -67,6 +67,7 @@ _TAILS_PER_BATCH: Final = 256
 _SWEEP_PER_BATCH: Final = 128
 _MOVED_PAGES_PER_BATCH: Final = 4
 _STRAY_SLOTS_PER_BATCH: Final = 1024
+_STRAY_SLOTS_AT_ONCE: Final = 1 << 16
 _EXPIRY_BYTES: Final = 1 << 20
 # Slots written in one go when upkeep needs the table to be up to date.
 _SAVED_AT_ONCE: Final = 4096
@@ -369,7 +370,10 @@ class LogStore:
         if self._upkeep.is_busy:
             return None
         self._residents.apply_tails(len(self._residents.tails))
-        self._table.bury_strays(self._table.capacity)
+        self._table.bury_strays(_STRAY_SLOTS_AT_ONCE)
+        if self._table.may_have_strays:
+            # What is sealed or merged away must be judged by a table without them.
+            return None
         residents = self._residents
         residents.settle(self._upkeep.seal_end, _SAVED_AT_ONCE)
         self._stager.wants_images = residents.is_settling

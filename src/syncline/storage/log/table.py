@@ -23,6 +23,7 @@ from typing import Final, Self
 from syncline.errors import CorruptionError
 from syncline.storage.files import File, Files, MappedFile
 from syncline.storage.log.format import (
+    NO_STREAM,
     SLOT_APPLIED_OFFSET,
     SLOT_BYTES,
     SLOT_DELETED,
@@ -219,8 +220,12 @@ class Table:
         return end == older.capacity
 
     def expect_strays(self, start: int, end: int) -> None:
-        """The log was replayed from `start` to `end`: slots written in between may be strays."""
-        self._stray_start, self._stray_end = start, end
+        """The log was replayed from `start` to `end`: slots written in between may be strays.
+
+        So may all that were being copied into a new generation, however old they are.
+        """
+        self._stray_start = start if self._older is None else -1
+        self._stray_end = end
 
     @property
     def may_have_strays(self) -> bool:
@@ -239,7 +244,7 @@ class Table:
                 if self._stray_start < position <= self._stray_end:
                     image = self._image(generation, index)
                     if self._is_stray(generation, index, image):
-                        self._bury(generation, index, image)
+                        self._bury(generation, index)
         self._swept_slots = end
         if end >= max(generation.capacity for generation in self._generations()):
             self._stray_end = self._stray_start
@@ -350,12 +355,13 @@ class Table:
             if not any(image):
                 return
             if self._is_stray(generation, index, image):
-                self._bury(generation, index, image)
+                self._bury(generation, index)
             index = (index + 1) % generation.capacity
 
-    def _bury(self, generation: _Generation, index: int, image: bytes) -> None:
+    def _bury(self, generation: _Generation, index: int) -> None:
         offset = generation.offset_of(index)
-        grave = encode_slot(image[:24], 0, 1, 1, 0, 0, 0, SLOT_DELETED)
+        # Without a name: it must not be found in place of a slot in the older generation.
+        grave = encode_slot(NO_STREAM, 0, 1, 1, 0, 0, 0, SLOT_DELETED)
         generation.map[offset : offset + SLOT_BYTES] = grave
         self.deleted_count += generation is self._current
 
@@ -373,7 +379,8 @@ class Table:
         `in_log` are the streams of the replayed log and whether each was deleted there.
         """
         used, deleted = _streams_of(self._current)
-        self.deleted_count = len(deleted)
+        data = self._current.map[TABLE_HEADER_BYTES : len(self._current.map)]
+        self.deleted_count = data[SLOT_STATE_OFFSET::SLOT_BYTES].count(SLOT_DELETED)
         if self._older is not None:
             used |= _streams_of(self._older)[0] - deleted
         for stream, is_deleted in in_log:
