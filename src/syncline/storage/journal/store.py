@@ -1,4 +1,4 @@
-"""The journal store: a folder per queue, the design of the mission's storage text made crash-safe.
+"""The journal store: a folder of files per queue, safe against crashes at every step.
 
 - A queue is opened when it is first asked for; a start reads none. Open queues and open files are
   bounded, and those with something staged stay open.
