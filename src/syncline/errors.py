@@ -11,6 +11,9 @@
         UnknownQueueError
         QueueExistsError
         UnknownDocumentError
+        WrongKindError
+        InvalidMutationError
+        DocumentFullError
         QuotaExceededError
         ServiceMismatchError
       LinkError                  the connection is at fault
@@ -105,6 +108,36 @@ class UnknownDocumentError(RefusedError):
     """No document with this name exists."""
 
     code = "UNKNOWN_DOCUMENT"
+
+
+class WrongKindError(RefusedError):
+    """The document exists and is of another kind."""
+
+    code = "KIND"
+
+    def __init__(self, is_kind: str, asked_kind: str) -> None:
+        super().__init__(f"the document is of kind {is_kind}, not {asked_kind}")
+        self.is_kind = is_kind
+        self.asked_kind = asked_kind
+
+
+class InvalidMutationError(RefusedError):
+    """Not a mutation of this kind of document; it will never be one."""
+
+    code = "INVALID_MUTATION"
+
+
+class DocumentFullError(RefusedError):
+    """The document has reached its largest size."""
+
+    code = "DOCUMENT_FULL"
+
+    def __init__(self, bytes_max: int) -> None:
+        super().__init__(
+            f"the document would pass {bytes_max} bytes; delete from it, or raise "
+            "documents.document_bytes_max"
+        )
+        self.bytes_max = bytes_max
 
 
 class QuotaExceededError(RefusedError):

@@ -40,3 +40,25 @@ live_segment_count_max = 6
 run_count_max = 64
 read_count_max = 1_024
 read_bytes_max = 16 * MIB
+
+# ------------------------------------------------------------------------------- documents
+
+document_name_bytes_max = 200
+client_id_characters_max = 64
+token_bytes_max = 8 * KIB
+# What a client may send in one frame. A whole state goes the other way and may be larger.
+frame_bytes_max = 1 * MIB
+state_frame_bytes_max = 32 * MIB
+presence_bytes_max = 4 * KIB
+json_depth_max = 64
+# A client's own counter, and the number of a subscription: what every JSON library reads exactly.
+clock_max = (1 << 53) - 1
+epoch_max = (1 << 53) - 1
+# Yjs: who is present in a document, and what one update may claim to hold.
+awareness_client_count_max = 1_024
+awareness_state_bytes_max = 16 * KIB
+awareness_bytes_max = 1 * MIB
+state_vector_client_count_max = 65_536
+update_client_count_max = 65_536
+# How much of an update is looked at before it is stored: all of it for what people type.
+update_walk_count_max = 256

@@ -1,0 +1,35 @@
+"""What every kind of document offers."""
+
+from typing import Any, Protocol
+
+# A mutation that was checked, in whatever form its kind applies fastest.
+Prepared = Any
+
+
+class Folding(Protocol):
+    """The state of one document. What is stored and what travels is bytes."""
+
+    def prepare(self, body: bytes) -> Prepared:
+        """Check a mutation without applying it. Raises InvalidMutationError."""
+        ...
+
+    def apply(self, prepared: Prepared) -> None:
+        """Fold it in. Called once for each update, in order, when it is durable."""
+        ...
+
+    def state(self) -> bytes:
+        """As it is stored in a snapshot, and given to a new `folding`."""
+        ...
+
+    def shown(self) -> bytes:
+        """As it is given to a subscriber: for most kinds the same."""
+        ...
+
+    @property
+    def byte_count(self) -> int:
+        """The size of `state`, or an upper estimate of it that is cheap to have."""
+        ...
+
+    def rest(self) -> None:
+        """Nobody is at work on the document: keep no more than it takes to go on."""
+        ...

@@ -1,0 +1,388 @@
+"""All documents: opening and closing them, and the way of an update from its author to its readers.
+
+Every face that works with documents comes through here, so that all keep the same rules:
+- Nothing is relayed or acknowledged before it is durable.
+- A subscriber is registered, at the place of the state that it is given, in the step in which that
+  state is taken: nothing slips by between the two.
+- A connection's documents take turns: one that is far behind does not starve another.
+- A document that nobody has open is folded into its snapshot and let go of.
+
+There is no timer while nothing is to be done: `_tick` runs only while some document is restless.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from syncline.core.document import Joined, Repeated
+from syncline.errors import (
+    LimitExceededError,
+    StorageError,
+    StoreBusyError,
+    SynclineError,
+    UnexpectedMessageError,
+    UnknownDocumentError,
+    UnknownQueueError,
+    WrongKindError,
+)
+from syncline.server.committer import Committer
+from syncline.server.open_document import (
+    Dialect,
+    DocumentOptions,
+    Listener,
+    Member,
+    OpenDocument,
+    Reader,
+    Way,
+    create,
+    load,
+)
+from syncline.storage.base import Store
+from syncline.values import limits
+from syncline.values.kinds import Kind
+
+TICK_SECONDS = 1.0
+# A document that nobody has open stays this long, for somebody who only reloads a page.
+LINGER_MS = 10_000
+INCARNATION_BYTES = 8
+CONGESTED_BYTES = limits.waiting_bytes_max // 2
+
+
+@dataclass(slots=True)
+class DocumentCounters:
+    """Since the start."""
+
+    mutation_count: int = 0
+    repeated_count: int = 0
+    refused_count: int = 0
+    delivered_count: int = 0
+    evicted_count: int = 0
+    resent_count: int = 0
+    snapshot_count: int = 0
+
+
+class Documents:
+    """See the module. Every method is called in the event loop of the store's owner."""
+
+    def __init__(
+        self,
+        store: Store,
+        committer: Committer,
+        clock_ms: Callable[[], int],
+        random_bytes: Callable[[int], bytes],
+        options: DocumentOptions | None = None,
+    ) -> None:
+        self.counters = DocumentCounters()
+        self.options = options or DocumentOptions()
+        self._store = store
+        self._committer = committer
+        self._clock_ms = clock_ms
+        self._random_bytes = random_bytes
+        self._loop = asyncio.get_running_loop()
+        self._open: dict[str, OpenDocument] = {}
+        self._connection_count = 0
+        # Staged in this turn of the loop, with the sequence up to which.
+        self._dirty: dict[OpenDocument, int] = {}
+        self._restless: set[OpenDocument] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    # Connections.
+
+    def join(
+        self,
+        author: str,
+        way: Way,
+        dialect: Dialect,
+        listener: Listener,
+        *,
+        acknowledges: bool,
+    ) -> Member:
+        self._connection_count += 1
+        return Member(self._connection_count, author, way, dialect, listener, acknowledges)
+
+    def leave(self, member: Member, *, keeps_places: bool = False) -> None:
+        """The connection is gone. What was pending for it is forgotten, or its places are kept."""
+        parked_ms = self._clock_ms() if keeps_places else None
+        for name in list(member.documents):
+            document = self._open[name]
+            document.leave(member.connection, parked_ms=parked_ms)
+            self._restless.add(document)
+        member.documents.clear()
+        member.behind.clear()
+        self._wake()
+
+    # Documents.
+
+    def subscribe(
+        self,
+        member: Member,
+        name: str,
+        epoch: int,
+        *,
+        kind: Kind | None = None,
+        may_create: bool = True,
+        have: tuple[bytes, int] | None = None,
+    ) -> tuple[OpenDocument, Joined]:
+        """Register and say from where the subscriber is going to be fed.
+
+        The caller tells it so, sends the state unless it is resumed, then calls `feed`.
+        `have` is the incarnation and sequence that the subscriber has already.
+        Raises UnknownDocumentError, WrongKindError, UnexpectedMessageError, StorageError.
+        """
+        if name in member.documents:
+            raise UnexpectedMessageError(f"document {name!r} is subscribed already")
+        document = self._opened(name, kind, may_create)
+        have_seq = have[1] if have is not None and have[0] == document.incarnation else None
+        if have is not None and have_seq is None:
+            document.machine.unpark(member.author)
+        joined = document.machine.subscribe(
+            member.connection,
+            member.author,
+            epoch,
+            self._clock_ms(),
+            have=have_seq,
+            acknowledges=member.acknowledges,
+        )
+        member.documents[name] = document.add_reader(joined.subscription, member)
+        return document, joined
+
+    def feed(self, member: Member, name: str) -> None:
+        """Send what a subscriber that resumed has missed."""
+        member.behind[name] = None
+        self.drained(member)
+
+    def unsubscribe(self, member: Member, name: str) -> bool:
+        reader = member.documents.pop(name, None)
+        member.behind.pop(name, None)
+        if reader is None:
+            return False
+        document = self._open[name]
+        document.leave(member.connection)
+        self._restless.add(document)
+        self._wake()
+        return True
+
+    def _opened(self, name: str, kind: Kind | None, may_create: bool) -> OpenDocument:
+        document = self._open.get(name)
+        if document is None:
+            try:
+                document = load(name, self._store, self.options)
+            except UnknownQueueError:
+                document = self._created(name, kind, may_create)
+            self._open[name] = document
+        if kind is not None and document.kind is not kind:
+            raise WrongKindError(document.kind, kind)
+        return document
+
+    def _created(self, name: str, kind: Kind | None, may_create: bool) -> OpenDocument:
+        if kind is None or not may_create or not self.options.create_on_subscribe:
+            raise UnknownDocumentError(f"there is no document {name!r}")
+        incarnation = self._random_bytes(INCARNATION_BYTES)
+        return create(name, kind, incarnation, self._store, self.options, self._clock_ms())
+
+    # Updates.
+
+    def mutate(self, member: Member, name: str, clock: int, body: bytes) -> Repeated | None:
+        """Stage a mutation; its author and its readers hear of it once it is durable.
+
+        Returns what is known of a mutation that was stored before. Raises InvalidMutationError,
+        DocumentFullError, LimitExceededError: it will never be taken; StorageError: not now.
+        """
+        if name not in member.documents:
+            raise UnexpectedMessageError(f"document {name!r} is not subscribed")
+        if len(body) > limits.entry_bytes_max - limits.KIB:
+            raise LimitExceededError("a mutation", len(body), limits.entry_bytes_max - limits.KIB)
+        if self._store.waiting_bytes > limits.waiting_bytes_max:
+            raise StoreBusyError(self._store.waiting_bytes, limits.waiting_bytes_max)
+        document = self._open[name]
+        result = document.mutate(member.author, clock, body, self._clock_ms())
+        if isinstance(result, Repeated):
+            self.counters.repeated_count += 1
+            return result
+        self.counters.mutation_count += 1
+        if not self._dirty:
+            self._loop.call_soon(self._commit)
+        self._dirty[document] = result
+        return None
+
+    @property
+    def is_congested(self) -> bool:
+        """The disk does not keep up: whoever sends mutations should pause."""
+        return self._store.waiting_bytes > CONGESTED_BYTES
+
+    def when_relieved(self, resume: Callable[[], None]) -> None:
+        """Call it once what waits now is written."""
+        self._committer.when_durable(lambda _: resume())
+
+    def _commit(self) -> None:
+        """One waiter for all that was staged in this turn."""
+        dirty, self._dirty = self._dirty, {}
+        self._committer.when_durable(partial(self._durable, dirty))
+
+    def _durable(self, dirty: dict[OpenDocument, int], failure: StorageError | None) -> None:
+        now_ms = self._clock_ms()
+        for document, seq in dirty.items():
+            if failure is not None:
+                self._give_up(document, failure)
+                continue
+            if self._open.get(document.name) is not document:
+                continue
+            if behind := document.release(seq, now_ms):
+                for reader in behind:
+                    self._pump_in_turn(document, reader, now_ms)
+                if not any(document.name in reader.member.behind for reader in behind):
+                    document.forget_recent()
+            self._settle(document)
+        self._wake()
+
+    def _pump_in_turn(self, document: OpenDocument, reader: Reader, now_ms: int) -> None:
+        member = reader.member
+        if member.behind or not reader.way.is_writable:
+            # Others wait for their turn before it; or the reader does not keep up.
+            member.behind[document.name] = None
+            return
+        if self._pump(document, reader, now_ms):
+            member.behind[document.name] = None
+            self._loop.call_soon(self.drained, member)
+
+    def drained(self, member: Member) -> None:
+        """The connection takes more: its documents that are behind get a piece each, in turn."""
+        now_ms = self._clock_ms()
+        while member.behind and member.way.is_writable:
+            name = next(iter(member.behind))
+            del member.behind[name]
+            reader = member.documents.get(name)
+            if reader is not None and self._pump(self._open[name], reader, now_ms):
+                member.behind[name] = None
+
+    def _pump(self, document: OpenDocument, reader: Reader, now_ms: int) -> bool:
+        try:
+            return document.pump(reader, now_ms)
+        except StorageError:
+            # What it needs cannot be read: it has to begin with the state.
+            self._evict(document, reader)
+            return False
+
+    def acknowledge(self, member: Member, name: str, epoch: int, seq: int) -> None:
+        """Raises UnexpectedMessageError for what was never sent. A late one changes nothing."""
+        if name not in member.documents:
+            return
+        document = self._open[name]
+        machine = document.machine
+        if machine.acknowledge(member.connection, epoch, seq, self._clock_ms()):
+            reader = member.documents[name]
+            if machine.pending(reader.subscription):
+                self.feed(member, name)
+
+    def show_presence(self, member: Member, name: str, state: Any) -> None:
+        if name not in member.documents:
+            raise UnexpectedMessageError(f"document {name!r} is not subscribed")
+        self._open[name].show_presence(member.author, state)
+
+    def _give_up(self, document: OpenDocument, failure: SynclineError) -> None:
+        """What was staged is not stored. Whoever has the document open begins again."""
+        if self._open.get(document.name) is document:
+            self._end_all(document, failure)
+
+    def _end_all(self, document: OpenDocument, error: SynclineError) -> None:
+        del self._open[document.name]
+        self._restless.discard(document)
+        for reader in list(document.readers.values()):
+            member = reader.member
+            member.documents.pop(document.name, None)
+            member.behind.pop(document.name, None)
+            reader.member.listener.ended(document, reader.subscription, error)
+
+    # Upkeep.
+
+    def _settle(self, document: OpenDocument) -> None:
+        if document.wants_snapshot:
+            self._take_snapshot(document)
+        if document.machine.is_restless or not document.readers:
+            self._restless.add(document)
+
+    def _take_snapshot(self, document: OpenDocument) -> None:
+        try:
+            seq = document.stage_snapshot(self._clock_ms())
+        except StorageError:
+            # The updates are in the stream; it is tried again with the next ones.
+            return
+        self.counters.snapshot_count += 1
+        self._committer.when_durable(partial(self._snapshot_durable, document, seq))
+
+    def _snapshot_durable(
+        self, document: OpenDocument, seq: int, failure: StorageError | None
+    ) -> None:
+        if failure is None and self._open.get(document.name) is document:
+            document.machine.snapshot_taken(seq)
+            document.truncate()
+
+    def _wake(self) -> None:
+        if self._restless and self._timer is None:
+            self._timer = self._loop.call_later(TICK_SECONDS, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self.tend_all()
+        self._wake()
+
+    def tend_all(self) -> None:
+        """The upkeep that is due now; a timer calls it while there is any."""
+        now_ms = self._clock_ms()
+        for document in list(self._restless):
+            if not self._tend(document, now_ms):
+                self._restless.discard(document)
+
+    def _tend(self, document: OpenDocument, now_ms: int) -> bool:
+        """One document's upkeep. Whether it needs more of it later."""
+        machine = document.machine
+        for subscription in machine.evict(now_ms):
+            if (reader := document.readers.get(subscription.connection)) is not None:
+                self._evict(document, reader)
+        for subscription in machine.send_again(now_ms):
+            self.counters.resent_count += 1
+            self.feed(document.readers[subscription.connection].member, document.name)
+        machine.unpark_before(now_ms - self.options.resume_ms)
+        document.truncate()
+        if now_ms - document.changed_ms < LINGER_MS:
+            return True
+        if document.is_empty:
+            return self._close(document)
+        document.folding.rest()
+        return machine.is_restless
+
+    def _close(self, document: OpenDocument) -> bool:
+        """Fold it into its snapshot, then let go of it. Whether it takes longer."""
+        if document.has_news:
+            self._take_snapshot(document)
+            return True
+        if document.machine.snapshot_seq < document.machine.head:
+            return True
+        document.truncate()
+        del self._open[document.name]
+        return False
+
+    def _evict(self, document: OpenDocument, reader: Reader) -> None:
+        self.counters.evicted_count += 1
+        document.evicted_count += 1
+        member = reader.member
+        member.documents.pop(document.name, None)
+        member.behind.pop(document.name, None)
+        document.leave(reader.subscription.connection)
+        reader.member.listener.evicted(document, reader.subscription)
+
+    # Looking.
+
+    def opened(self) -> Iterator[OpenDocument]:
+        yield from self._open.values()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def delete(self, name: str) -> None:
+        """Raises UnknownDocumentError. Durable once the committer says so."""
+        document = self._opened(name, None, may_create=False)
+        self._store.delete(document.stream)
+        self._end_all(document, UnknownDocumentError(f"document {name!r} was deleted"))

@@ -1,0 +1,529 @@
+"""`/sync`: any number of documents over one WebSocket. The protocol is docs/formats/sync.md.
+
+A connection says `hello` and is welcomed; then it subscribes. Whatever a peer does wrong concerns
+that peer alone: it gets an `error` or is closed with a code, and the documents do not notice.
+
+The epoch of a subscription is one more than the number of subscriptions that have ended on this
+connection. So it grows with every new subscription of a document, nothing has to be remembered of
+the old ones, and it is 1 for nearly everybody: readers of the same epoch share their frames.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, assert_never
+
+from syncline.core.document import Joined, Repeated, Subscription
+from syncline.errors import (
+    LimitExceededError,
+    MalformedMessageError,
+    NotAuthorizedError,
+    ProtocolError,
+    RefusedError,
+    StorageError,
+    SynclineError,
+    UnexpectedMessageError,
+    UnknownDocumentError,
+)
+from syncline.server.documents import Documents
+from syncline.server.faces import Accepted, Peer, Rejected, Upgrade
+from syncline.server.frames import frame
+from syncline.server.open_document import Member, OpenDocument
+from syncline.server.sessions import Sessions, author_of
+from syncline.values import limits
+from syncline.values.updates import Update
+from syncline.wire import sync_bodies
+from syncline.wire.sync import SUBPROTOCOLS, VERSION, decode_client, encode_server
+from syncline.wire.sync_bodies import Encoding
+from syncline.wire.sync_messages import (
+    Acknowledge,
+    ClientMessage,
+    Evicted,
+    Failure,
+    Hello,
+    Mutate,
+    Mutation,
+    Ping,
+    Pong,
+    Presence,
+    Receipt,
+    RenewToken,
+    ServerMessage,
+    ShowPresence,
+    State,
+    Subscribe,
+    Subscribed,
+    Unsubscribe,
+    Unsubscribed,
+    Welcome,
+)
+
+MALFORMED = 4400
+UNAUTHORIZED = 4401
+NO_HELLO = 4408
+DISPLACED = 4409
+BAD_VERSION = 4426
+TOO_MUCH = 4429
+
+SESSION_BYTES = 12
+
+
+class Grant(Protocol):
+    """What a token allows."""
+
+    @property
+    def subject(self) -> str | None: ...
+
+    @property
+    def expires_ms(self) -> int | None: ...
+
+    def may_read(self, document: str) -> bool: ...
+
+    def may_write(self, document: str) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SyncSettings:
+    frame_bytes_max: int = limits.frame_bytes_max
+    document_count_max: int = 1_000
+    heartbeat_ms: int = 20_000
+    hello_seconds_max: float = 10.0
+
+
+class SyncDialect:
+    """What readers of `/sync` are told of updates, in one encoding."""
+
+    def __init__(self, encoding: Encoding) -> None:
+        self._encoding: Encoding = encoding
+        self._is_text = encoding == "json"
+
+    def update(self, document: OpenDocument, epoch: int, update: Update) -> bytes:
+        message = Mutation(
+            document=document.name,
+            seq=update.seq,
+            client=update.author,
+            clock=update.clock,
+            mutation=sync_bodies.write_mutation(update.body, document.kind, self._encoding),
+            epoch=epoch,
+        )
+        return frame(encode_server(message, self._encoding), is_text=self._is_text)
+
+    def stored(self, document: OpenDocument, epoch: int, update: Update) -> bytes:
+        message = Receipt(document=document.name, clock=update.clock, seq=update.seq, epoch=epoch)
+        return frame(encode_server(message, self._encoding), is_text=self._is_text)
+
+
+class SyncFace:
+    """Accepts connections to `/sync`."""
+
+    def __init__(
+        self,
+        documents: Documents,
+        sessions: Sessions,
+        authorize: Callable[[str | None], Grant],
+        random_bytes: Callable[[int], bytes],
+        clock_ms: Callable[[], int],
+        settings: SyncSettings | None = None,
+    ) -> None:
+        self.documents = documents
+        self.sessions = sessions
+        self.authorize = authorize
+        self.random_bytes = random_bytes
+        self.clock_ms = clock_ms
+        self.settings = settings or SyncSettings()
+        self.dialects: dict[Encoding, SyncDialect] = {
+            "json": SyncDialect("json"),
+            "msgpack": SyncDialect("msgpack"),
+        }
+
+    def accept(self, upgrade: Upgrade) -> Accepted | Rejected:
+        known = [offered for offered in upgrade.subprotocols if offered in SUBPROTOCOLS]
+        subprotocol = known[0] if known else None
+        encoding: Encoding = SUBPROTOCOLS[subprotocol] if subprotocol else "json"
+        return Accepted(SyncConnection(self, encoding), subprotocol)
+
+
+class SyncConnection:
+    """One connection, from `hello` to its end."""
+
+    def __init__(self, face: SyncFace, encoding: Encoding) -> None:
+        self._face = face
+        self._documents = face.documents
+        self._encoding: Encoding = encoding
+        self._is_text = encoding == "json"
+        self._peer: Peer
+        self._member: Member | None = None
+        self._grant: Grant
+        self._hello: Hello
+        self._ended_count = 0
+        self._is_over = False
+        # Of `hello`, then of the token.
+        self._deadline: asyncio.TimerHandle | None = None
+
+    # What the socket tells.
+
+    def opened(self, peer: Peer) -> None:
+        self._peer = peer
+        self._deadline = asyncio.get_running_loop().call_later(
+            self._face.settings.hello_seconds_max,
+            self._close,
+            NO_HELLO,
+            "unexpected: no hello came in time",
+        )
+
+    def received(self, data: bytes, is_text: bool) -> None:
+        if self._is_over:
+            return
+        try:
+            if is_text != self._is_text:
+                raise MalformedMessageError(
+                    f"{'text' if is_text else 'binary'} frames do not belong into this subprotocol"
+                )
+            message = decode_client(data, self._encoding, self._face.settings.frame_bytes_max)
+            self._take(message)
+        except LimitExceededError as error:
+            self._close(TOO_MUCH, f"limit: {error}")
+        except ProtocolError as error:
+            self._close(MALFORMED, f"malformed: {error}")
+        if not self._is_over and self._documents.is_congested:
+            self._peer.pause_reading()
+            self._documents.when_relieved(self._peer.resume_reading)
+
+    def drained(self) -> None:
+        if self._member is not None:
+            self._documents.drained(self._member)
+
+    def closed(self, code: int, reason: str) -> None:
+        self._is_over = True
+        if self._deadline is not None:
+            self._deadline.cancel()
+        member, self._member = self._member, None
+        if member is None:
+            return
+        names = tuple(member.documents)
+        self._documents.leave(member, keeps_places=self._hello.policy == "resume")
+        self._face.sessions.release(member.author, self)
+        if self._hello.policy != "clean" and names:
+            self._face.sessions.keep(member.author, names)
+
+    def displace(self) -> None:
+        self._close(DISPLACED, "displaced: another connection came with the same client id")
+        # Its places are to be had at once, not when the socket has closed.
+        self.closed(DISPLACED, "displaced")
+
+    def _close(self, code: int, reason: str) -> None:
+        if not self._is_over:
+            self._is_over = True
+            self._peer.close(code, reason)
+
+    # What the peer says.
+
+    def _take(self, message: ClientMessage) -> None:
+        if self._member is None:
+            if not isinstance(message, Hello):
+                raise UnexpectedMessageError("the first message must be `hello`")
+            self._welcome(message)
+            return
+        match message:
+            case Mutate():
+                self._mutate(self._member, message)
+            case Acknowledge():
+                self._acknowledge(self._member, message)
+            case ShowPresence():
+                self._show_presence(self._member, message)
+            case Subscribe():
+                self._subscribe(self._member, message)
+            case Unsubscribe():
+                self._unsubscribe(self._member, message)
+            case Ping():
+                self._send(Pong(nonce=message.nonce))
+            case RenewToken():
+                self._renew(self._member, message)
+            case Hello():
+                raise UnexpectedMessageError("`hello` comes once, as the first message")
+            case _:
+                assert_never(message)
+
+    def _welcome(self, hello: Hello) -> None:
+        if hello.version != VERSION:
+            self._close(BAD_VERSION, f"version: version {VERSION} is spoken here")
+            return
+        grant = self._authorized(hello.token)
+        if grant is None:
+            return
+        self._hello = hello
+        face = self._face
+        author = author_of(hello.client, grant.subject)
+        kept = face.sessions.claim(author, self)
+        member = self._member = self._documents.join(
+            author, self._peer, face.dialects[self._encoding], self, acknowledges=True
+        )
+        restored = [name for name in kept if grant.may_read(name)]
+        self._send(
+            Welcome(
+                session=face.random_bytes(SESSION_BYTES).hex(),
+                version=VERSION,
+                limits={
+                    "frame_bytes": face.settings.frame_bytes_max,
+                    "documents": face.settings.document_count_max,
+                    "presence_bytes": limits.presence_bytes_max,
+                },
+                heartbeat_ms=face.settings.heartbeat_ms,
+                restored=restored,
+            )
+        )
+        for name in restored:
+            self._join(member, name, None, None)
+
+    def _authorized(self, token: str | None) -> Grant | None:
+        """None if the connection was closed: the token does not do."""
+        try:
+            grant = self._face.authorize(token)
+        except NotAuthorizedError as error:
+            self._close(UNAUTHORIZED, f"unauthorized: {error}")
+            return None
+        self._grant = grant
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        if grant.expires_ms is not None:
+            seconds = max(0.0, (grant.expires_ms - self._face.clock_ms()) / 1000)
+            self._deadline = asyncio.get_running_loop().call_later(
+                seconds, self._close, UNAUTHORIZED, "unauthorized: the token has expired"
+            )
+        return grant
+
+    def _renew(self, member: Member, message: RenewToken) -> None:
+        subject = self._grant.subject
+        grant = self._authorized(message.token)
+        if grant is None:
+            return
+        if grant.subject != subject:
+            self._close(UNAUTHORIZED, "unauthorized: the new token is somebody else's")
+            return
+        for name in [name for name in member.documents if not grant.may_read(name)]:
+            self._end(member, name, "unauthorized", "the new token does not allow it", False)
+
+    def _subscribe(self, member: Member, message: Subscribe) -> None:
+        name = message.document
+        if not self._grant.may_read(name):
+            self._fail("forbidden", "the token does not allow this document", name)
+            return
+        if self._documents.unsubscribe(member, name):
+            # It lost its way and begins anew.
+            self._ended_count += 1
+        elif len(member.documents) >= self._face.settings.document_count_max:
+            self._fail("limit", "too many documents on one connection", name)
+            return
+        have: tuple[bytes, int] | None = None
+        if message.since is not None:
+            have = (_incarnation(message.since.incarnation), message.since.seq)
+        self._join(member, name, message, have)
+
+    def _join(
+        self,
+        member: Member,
+        name: str,
+        message: Subscribe | None,
+        have: tuple[bytes, int] | None,
+    ) -> None:
+        """Without a message the subscription is one that was kept."""
+        try:
+            document, joined = self._documents.subscribe(
+                member,
+                name,
+                self._ended_count + 1,
+                kind=message.kind if message is not None else None,
+                may_create=self._grant.may_write(name),
+                have=have,
+            )
+        except RefusedError as error:
+            self._fail(error.code.lower(), str(error), name)
+            return
+        except StorageError as error:
+            self._send(
+                Unsubscribed(
+                    document=name,
+                    code=_storage_code(error),
+                    message=str(error),
+                    retriable=error.retriable,
+                    epoch=self._ended_count + 1,
+                )
+            )
+            self._ended_count += 1
+            return
+        self._tell_joined(member, document, joined)
+
+    def _tell_joined(self, member: Member, document: OpenDocument, joined: Joined) -> None:
+        machine, epoch = document.machine, joined.subscription.epoch
+        clock, clock_seq = machine.clocks.newest(member.author)
+        self._send(
+            Subscribed(
+                document=document.name,
+                kind=document.kind,
+                incarnation=document.incarnation.hex(),
+                seq=machine.head,
+                resumed=joined.resumed,
+                may_write=self._grant.may_write(document.name),
+                # What is on its way to the disk is not stored yet.
+                clock=clock if clock_seq <= machine.head else 0,
+                epoch=epoch,
+            )
+        )
+        if not joined.resumed:
+            state = sync_bodies.write_state(document.folding.shown(), document.kind, self._encoding)
+            self._send(State(document=document.name, seq=joined.seq, state=state, epoch=epoch))
+        if document.presence:
+            self.presence_changed(document, joined.subscription, document.presence)
+        self._documents.feed(member, document.name)
+
+    def _unsubscribe(self, member: Member, message: Unsubscribe) -> None:
+        reader = member.documents.get(message.document)
+        epoch = self._ended_count + 1 if reader is None else reader.subscription.epoch
+        if message.epoch is not None and message.epoch != epoch:
+            return
+        if self._documents.unsubscribe(member, message.document):
+            self._ended_count += 1
+        self._send(Unsubscribed(document=message.document, epoch=epoch))
+
+    def _mutate(self, member: Member, message: Mutate) -> None:
+        name = message.document
+        subscription = self._current(member, name, message.epoch)
+        if subscription is None:
+            return
+        if not self._grant.may_write(name):
+            self._refuse("forbidden", "the token does not allow writing", message)
+            return
+        document = member.documents[name].document
+        try:
+            body = sync_bodies.read_mutation(message.mutation, document.kind, self._encoding)
+            known = self._documents.mutate(member, name, message.clock, body)
+        except LimitExceededError as error:
+            self._refuse("limit", str(error), message)
+        except MalformedMessageError as error:
+            self._refuse("invalid_mutation", str(error), message)
+        except RefusedError as error:
+            self._refuse(error.code.lower(), str(error), message)
+        except StorageError as error:
+            self._end(member, name, _storage_code(error), str(error), error.retriable)
+        else:
+            if known is not None:
+                self._receipt(document, subscription, known)
+
+    def _receipt(self, document: OpenDocument, subscription: Subscription, known: Repeated) -> None:
+        # Further on it comes at its place in the stream.
+        if known.seq <= subscription.sent:
+            self._send(
+                Receipt(
+                    document=document.name,
+                    clock=known.clock,
+                    seq=known.seq,
+                    epoch=subscription.epoch,
+                )
+            )
+
+    def _acknowledge(self, member: Member, message: Acknowledge) -> None:
+        if self._current(member, message.document, message.epoch) is None:
+            return
+        try:
+            self._documents.acknowledge(member, message.document, message.epoch, message.seq)
+        except UnexpectedMessageError as error:
+            self._fail("unexpected", str(error), message.document)
+
+    def _show_presence(self, member: Member, message: ShowPresence) -> None:
+        if self._current(member, message.document, message.epoch) is None:
+            return
+        try:
+            state = sync_bodies.read_presence(message.state, self._encoding)
+        except ProtocolError as error:
+            self._fail("malformed", str(error), message.document)
+            return
+        shown = None if state == b"null" else state
+        self._documents.show_presence(member, message.document, shown)
+
+    def _current(self, member: Member, name: str, epoch: int) -> Subscription | None:
+        """The subscription that is meant. One that has ended meanwhile is not worth a word."""
+        reader = member.documents.get(name)
+        if reader is not None and reader.subscription.epoch == epoch:
+            return reader.subscription
+        if epoch > self._ended_count:
+            self._fail("unexpected", "there is no such subscription", name)
+        return None
+
+    # What the documents tell.
+
+    def evicted(self, document: OpenDocument, subscription: Subscription) -> None:
+        self._ended_count += 1
+        self._send(
+            Evicted(document=document.name, seq=subscription.acked, epoch=subscription.epoch)
+        )
+
+    def ended(
+        self, document: OpenDocument, subscription: Subscription, error: SynclineError
+    ) -> None:
+        self._ended_count += 1
+        deleted = isinstance(error, UnknownDocumentError)
+        self._send(
+            Unsubscribed(
+                document=document.name,
+                code="deleted" if deleted else _storage_code(error),
+                message=str(error),
+                retriable=error.retriable,
+                epoch=subscription.epoch,
+            )
+        )
+
+    def presence_changed(
+        self, document: OpenDocument, subscription: Subscription, states: dict[str, Any]
+    ) -> None:
+        # Of somebody who does not read there is nothing to be seen.
+        if self._peer.is_writable:
+            written = {
+                author: sync_bodies.write_presence(state or b"null", self._encoding)
+                for author, state in states.items()
+                if author != subscription.author
+            }
+            self._send(Presence(document=document.name, states=written, epoch=subscription.epoch))
+
+    # Sending.
+
+    def _send(self, message: ServerMessage) -> None:
+        self._peer.send(encode_server(message, self._encoding), is_text=self._is_text)
+
+    def _fail(self, code: str, sentence: str, document: str) -> None:
+        self._send(Failure(code=code, message=sentence, retriable=False, document=document))
+
+    def _refuse(self, code: str, sentence: str, message: Mutate) -> None:
+        """For good: the client drops the mutation."""
+        self._documents.counters.refused_count += 1
+        self._send(
+            Failure(
+                code=code,
+                message=sentence,
+                retriable=False,
+                document=message.document,
+                clock=message.clock,
+            )
+        )
+
+    def _end(self, member: Member, name: str, code: str, sentence: str, retriable: bool) -> None:
+        epoch = member.documents[name].subscription.epoch
+        self._documents.unsubscribe(member, name)
+        self._ended_count += 1
+        self._send(
+            Unsubscribed(
+                document=name, code=code, message=sentence, retriable=retriable, epoch=epoch
+            )
+        )
+
+
+def _storage_code(error: SynclineError) -> str:
+    return "busy" if error.retriable else "damaged"
+
+
+def _incarnation(text: str) -> bytes:
+    """Empty if it is none of ours: then the client's position means nothing."""
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        return b""
