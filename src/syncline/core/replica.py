@@ -115,7 +115,7 @@ class Replica:
         self._held_is_cut = False
         self._client = client
         self._fold = fold
-        self._buffer = buffer or SendBuffer()
+        self._buffer = SendBuffer() if buffer is None else buffer
         self._incarnation = ""
         # Nothing below this epoch is new on this connection.
         self._epoch_floor = -1
@@ -139,6 +139,11 @@ class Replica:
     def unsaved_count(self) -> int:
         """Own changes that are not known to be stored."""
         return len(self._buffer.unsaved_clocks)
+
+    @property
+    def unsaved_clocks(self) -> list[int]:
+        """Their clocks, oldest first. 0: not sent yet."""
+        return self._buffer.unsaved_clocks
 
     @property
     def next_tick_ms(self) -> int | None:
@@ -298,7 +303,7 @@ class Replica:
         self.may_write = message.may_write
         self._covered_clock, self._covered_seq = message.clock, message.seq
         for entry in self._buffer.rewind(message.clock):
-            self._tells.append(Stored(entry.number, message.seq))
+            self._tells.append(Stored(entry.number, entry.clock, message.seq))
         if message.resumed:
             self._go_live(now_ms)
         else:
@@ -468,7 +473,7 @@ class Replica:
 
     def _confirm(self, clock: int, seq: int, now_ms: int) -> None:
         for entry in self._buffer.confirm(clock, now_ms):
-            self._tells.append(Stored(entry.number, seq))
+            self._tells.append(Stored(entry.number, entry.clock, seq))
         self._send_ready(now_ms)
 
     def _settle_covered(self, now_ms: int) -> None:
@@ -484,7 +489,7 @@ class Replica:
             return
         entry = self._buffer.refuse(clock, now_ms)
         if entry is not None:
-            self._tells.append(Rejected(entry.number, message.code, message.message))
+            self._tells.append(Rejected(entry.number, clock, message.code, message.message))
             self._send_ready(now_ms)
 
     def _take_presence(self, message: PresenceMessage) -> None:

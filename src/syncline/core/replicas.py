@@ -159,9 +159,13 @@ class Replicas:
         """Raises LimitExceededError for one document too many, ValueError for one that is open."""
         if document in self._replicas:
             raise ValueError(f"the document {document!r} is open already; close it first")
-        if len(self._replicas) >= DOCUMENT_COUNT_MAX:
+        if len(self._buffers) >= DOCUMENT_COUNT_MAX:
+            self._forget_idle_buffers()
+        if len(self._buffers) >= DOCUMENT_COUNT_MAX:
             raise LimitExceededError(
-                "the number of open documents", len(self._replicas) + 1, DOCUMENT_COUNT_MAX
+                "the number of documents that are open or have unsaved changes",
+                len(self._buffers) + 1,
+                DOCUMENT_COUNT_MAX,
             )
         replica = Replica(
             self._client,
@@ -179,8 +183,6 @@ class Replicas:
         """Nothing of it is wanted any more."""
         kind, replica = self._replicas.pop(document)
         self._take(document, kind, replica.close())
-        if len(self._buffers) > DOCUMENT_COUNT_MAX:
-            self._forget_idle_buffers()
         return self._taken()
 
     def change(self, document: str, mutation: Body, now_ms: int) -> tuple[int, Step]:
@@ -220,16 +222,19 @@ class Replicas:
         return self._taken()
 
     def lost(self, now_ms: int, code: str = "", message: str = "") -> Step:
-        """The attempt failed or the connection is gone; `code` is the reason that the router gave."""
+        """The attempt failed or the connection is gone; `code`: the reason that the router gave."""
         was_up = self.link is Link.UP
         self._asked.clear()
         self._is_blamed = code not in BLAMELESS_CODES and code not in FINAL_CODES
         if not was_up or self._is_blamed:
             self._failure_count += 1
+        else:
+            self._failure_count = 0
+            self._wait_count = 0
         if code in FINAL_CODES:
             self._rest(Link.CLOSED, code, message)
         elif self._failure_count >= self._attempt_count_max:
-            self._rest(Link.OFFLINE, code, message)
+            self._rest(Link.OFFLINE, code if self._is_blamed else "", message)
         else:
             for document, (kind, replica) in self._replicas.items():
                 self._take(document, kind, replica.dropped())

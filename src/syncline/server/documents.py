@@ -149,9 +149,12 @@ class Documents:
         return document, joined
 
     def feed(self, member: Member, name: str) -> None:
-        """Send what a subscriber that resumed has missed."""
+        """Send what a subscriber has missed, now that it was told where it begins."""
         member.behind[name] = None
         self.drained(member)
+        # Whatever opening it brought into memory need not stay there.
+        self._restless.add(self._open[name])
+        self._wake()
 
     def unsubscribe(self, member: Member, name: str) -> bool:
         reader = member.documents.pop(name, None)

@@ -121,6 +121,7 @@ class SyncFace:
         documents: Documents,
         sessions: Sessions,
         authorize: Callable[[str | None], Grant],
+        token_of: Callable[[Upgrade], str | None],
         random_bytes: Callable[[int], bytes],
         clock_ms: Callable[[], int],
         settings: SyncSettings | None = None,
@@ -128,6 +129,7 @@ class SyncFace:
         self.documents = documents
         self.sessions = sessions
         self.authorize = authorize
+        self.token_of = token_of
         self.random_bytes = random_bytes
         self.clock_ms = clock_ms
         self.settings = settings or SyncSettings()
@@ -140,14 +142,16 @@ class SyncFace:
         known = [offered for offered in upgrade.subprotocols if offered in SUBPROTOCOLS]
         subprotocol = known[0] if known else None
         encoding: Encoding = SUBPROTOCOLS[subprotocol] if subprotocol else "json"
-        return Accepted(SyncConnection(self, encoding), subprotocol)
+        return Accepted(SyncConnection(self, encoding, self.token_of(upgrade)), subprotocol)
 
 
 class SyncConnection:
     """One connection, from `hello` to its end."""
 
-    def __init__(self, face: SyncFace, encoding: Encoding) -> None:
+    def __init__(self, face: SyncFace, encoding: Encoding, token: str | None) -> None:
         self._face = face
+        # Of the request; one in `hello` comes first.
+        self._request_token = token
         self._documents = face.documents
         self._encoding: Encoding = encoding
         self._is_text = encoding == "json"
@@ -248,7 +252,7 @@ class SyncConnection:
         if hello.version != VERSION:
             self._close(BAD_VERSION, f"version: version {VERSION} is spoken here")
             return
-        grant = self._authorized(hello.token)
+        grant = self._authorized(hello.token or self._request_token)
         if grant is None:
             return
         self._hello = hello

@@ -131,6 +131,7 @@ class DocumentsRig:
             self.documents,
             self.sessions,
             authorize or (lambda token: AllowAll()),
+            lambda upgrade: None,
             random_bytes,
             self.clock,
             settings,

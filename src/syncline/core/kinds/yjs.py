@@ -16,6 +16,7 @@ import pycrdt
 from syncline.errors import InvalidMutationError
 
 _EMPTY = b"\x00\x00"
+_KNOWS_NOTHING = b"\x00"
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[bytes]).decode
@@ -30,7 +31,9 @@ class YjsFolding:
         self._tail: list[bytes] = []
         # What came since `_merged` was written out, folded or not.
         self._newer_bytes = 0
+        # Both only while somebody is at work; the vector outlives the document.
         self._doc: pycrdt.Doc[Any] | None = None
+        self._state_vector: bytes | None = None
 
     def prepare(self, body: bytes) -> bytes:
         try:
@@ -61,6 +64,7 @@ class YjsFolding:
 
     def rest(self) -> None:
         self.state()
+        self.state_vector()
         self._doc = None
 
     def updates_since(self, state_vector: bytes) -> list[bytes]:
@@ -68,14 +72,28 @@ class YjsFolding:
 
         Raises InvalidMutationError for bytes that are no state vector.
         """
+        if self._doc is None and not self._newer_bytes and state_vector == _KNOWS_NOTHING:
+            return [self._merged, *self._early]
         try:
             missing = self._folded().get_update(state_vector)
         except ValueError as error:
             raise InvalidMutationError("sync step 1 holds a state vector") from error
         return [missing, *self._early]
 
+    def has_news(self, update: bytes) -> bool:
+        """Whether an update holds anything that is not folded in; sometimes true if it does not.
+
+        Raises InvalidMutationError.
+        """
+        self.prepare(update)
+        state_vector = self.state_vector()
+        rest = pycrdt.get_update(update, state_vector)
+        return rest not in (_EMPTY, self._folded().get_update(state_vector))
+
     def state_vector(self) -> bytes:
-        return self._folded().get_state()
+        if self._state_vector is None or self._tail:
+            self._state_vector = self._folded().get_state()
+        return self._state_vector
 
     def _folded(self) -> "pycrdt.Doc[Any]":
         if self._doc is None:
@@ -94,6 +112,11 @@ class YjsFolding:
         waiting = [*self._early, *self._tail]
         self._early = [each for each in waiting if _is_early(each, state_vector)]
         self._tail = []
+
+
+def is_empty(update: bytes) -> bool:
+    """Neither structs nor deletions: nothing to store."""
+    return update == _EMPTY
 
 
 def _is_early(update: bytes, state_vector: bytes) -> bool:

@@ -1,0 +1,75 @@
+"""Puts the documents together: the hub, who is connected, and the faces that lead to it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from syncline.server.committer import Committer
+from syncline.server.documents import Documents
+from syncline.server.faces import Upgrade
+from syncline.server.gathering import WebSockets
+from syncline.server.open_document import DocumentOptions
+from syncline.server.sessions import Sessions
+from syncline.server.settings import Settings
+from syncline.server.sync_face import Grant, SyncFace, SyncSettings
+from syncline.server.yjs_face import PREFIX, YjsFace
+from syncline.server.yjs_rooms import YjsRooms
+from syncline.storage.base import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who may do what, and where the token is that says so."""
+
+    authorize: Callable[[str | None], Grant]
+    token_of: Callable[[Upgrade], str | None]
+
+
+def options_of(settings: Settings) -> DocumentOptions:
+    return DocumentOptions(
+        create_on_subscribe=settings.documents_create_on_subscribe,
+        snapshot_update_count=settings.documents_snapshot_update_count,
+        snapshot_bytes=settings.documents_snapshot_bytes,
+        document_bytes_max=settings.documents_document_bytes_max,
+        relative_lag_ms=settings.documents_relative_lag_seconds * 1_000,
+        absolute_lag_ms=settings.documents_absolute_lag_seconds * 1_000,
+        resume_ms=settings.documents_resume_seconds * 1_000,
+    )
+
+
+def open_documents(
+    web_sockets: WebSockets,
+    settings: Settings,
+    access: Access,
+    store: Store,
+    committer: Committer,
+    clock_ms: Callable[[], int],
+    random_bytes: Callable[[int], bytes],
+) -> Documents:
+    """Let WebSockets in to the documents of a store that is open."""
+    options = options_of(settings)
+    documents = Documents(store, committer, clock_ms, random_bytes, options)
+    sync = SyncFace(
+        documents,
+        Sessions(clock_ms, options.resume_ms),
+        access.authorize,
+        access.token_of,
+        random_bytes,
+        clock_ms,
+        SyncSettings(
+            frame_bytes_max=settings.websocket_message_bytes_max,
+            document_count_max=settings.documents_documents_per_connection_max,
+            heartbeat_ms=settings.websocket_heartbeat_seconds * 1_000,
+        ),
+    )
+    yjs = YjsFace(
+        documents,
+        YjsRooms(clock_ms),
+        access.authorize,
+        access.token_of,
+        random_bytes,
+        clock_ms,
+        settings.websocket_message_bytes_max,
+    )
+    web_sockets.register("/sync", sync.accept)
+    web_sockets.register(PREFIX, yjs.accept)
+    return documents

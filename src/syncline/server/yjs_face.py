@@ -1,0 +1,259 @@
+"""`/yjs/<document>`: what y-websocket clients speak, unchanged. Page: docs/formats/yjs.md
+
+The protocol has no acknowledgements and no names of clients. An update that was relayed or is in a
+sync step 2 is durable, as everywhere; a client that reconnects compares state vectors, so whatever
+it sent and nobody stored is sent again. Handing over to the socket counts as arrived.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from syncline.core.document import Subscription
+from syncline.core.kinds.yjs import YjsFolding, is_empty
+from syncline.errors import (
+    LimitExceededError,
+    NotAuthorizedError,
+    ProtocolError,
+    RefusedError,
+    StorageError,
+    SynclineError,
+    UnexpectedMessageError,
+)
+from syncline.server.documents import Documents
+from syncline.server.faces import Accepted, Peer, Rejected, Upgrade
+from syncline.server.frames import frame
+from syncline.server.open_document import Member, OpenDocument
+from syncline.server.sync_face import Grant
+from syncline.server.yjs_rooms import YjsRooms
+from syncline.values import limits
+from syncline.values.kinds import Kind
+from syncline.values.updates import Update
+from syncline.wire import awareness, yjs
+from syncline.wire.names import check_document
+
+PREFIX = "/yjs/"
+
+# Clients take every code from 4400 to 4499 as final; after any other they come again.
+MALFORMED = 4400
+UNAUTHORIZED = 4401
+UNKNOWN = 4404
+WRONG_KIND = 4409
+TOO_MUCH = 4429
+TRY_AGAIN = 1013
+
+AUTHOR_BYTES = 8
+# Clients wait 30 s for any message; pings of the WebSocket do not count with them.
+KEEPALIVE_SECONDS = 20.0
+_NOBODY = awareness.encode([])
+
+
+class YjsDialect:
+    """What readers of y-websocket are told of updates."""
+
+    def update(self, document: OpenDocument, epoch: int, update: Update) -> bytes:
+        return frame(yjs.encode(yjs.SyncUpdate(update.body)), is_text=False)
+
+    def stored(self, document: OpenDocument, epoch: int, update: Update) -> bytes:
+        return b""
+
+
+class YjsFace:
+    """Accepts connections to `/yjs/<document>`."""
+
+    def __init__(
+        self,
+        documents: Documents,
+        rooms: YjsRooms,
+        authorize: Callable[[str | None], Grant],
+        token_of: Callable[[Upgrade], str | None],
+        random_bytes: Callable[[int], bytes],
+        clock_ms: Callable[[], int],
+        frame_bytes_max: int = limits.frame_bytes_max,
+    ) -> None:
+        self.documents = documents
+        self.rooms = rooms
+        self.authorize = authorize
+        self.token_of = token_of
+        self.random_bytes = random_bytes
+        self.clock_ms = clock_ms
+        self.frame_bytes_max = frame_bytes_max
+        self.dialect = YjsDialect()
+        # Those that show no awareness, and so hear no echo of it.
+        self._silent: set[YjsConnection] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def accept(self, upgrade: Upgrade) -> Accepted | Rejected:
+        name = upgrade.path.removeprefix(PREFIX)
+        try:
+            check_document(name)
+        except ProtocolError as error:
+            return Rejected(400, str(error))
+        return Accepted(YjsConnection(self, name, self.token_of(upgrade)))
+
+    def keep_alive(self, connection: "YjsConnection") -> None:
+        self._silent.add(connection)
+        if self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(KEEPALIVE_SECONDS / 2, self._tell_silent)
+
+    def let_be(self, connection: "YjsConnection") -> None:
+        self._silent.discard(connection)
+
+    def _tell_silent(self) -> None:
+        self._timer = None
+        for connection in list(self._silent):
+            connection.tell_awareness(_NOBODY)
+            self.keep_alive(connection)
+
+
+class YjsConnection:
+    """One connection, which is one document."""
+
+    def __init__(self, face: YjsFace, name: str, token: str | None) -> None:
+        self._face = face
+        self._name = name
+        self._token = token
+        self._peer: Peer
+        self._member: Member | None = None
+        self._document: OpenDocument
+        self._may_write = False
+        self._expiry: asyncio.TimerHandle | None = None
+
+    # What the socket tells.
+
+    def opened(self, peer: Peer) -> None:
+        self._peer = peer
+        try:
+            self._join(self._granted())
+        except NotAuthorizedError as error:
+            self._send(yjs.AuthDenied(str(error)))
+            peer.close(UNAUTHORIZED, f"unauthorized: {error}")
+        except RefusedError as error:
+            peer.close(_refused_code(error), f"{error.code.lower()}: {error}")
+        except StorageError as error:
+            peer.close(TRY_AGAIN, f"busy: {error}")
+
+    def _granted(self) -> Grant:
+        grant = self._face.authorize(self._token)
+        if not grant.may_read(self._name):
+            raise NotAuthorizedError("the token does not allow this document")
+        if grant.expires_ms is not None:
+            seconds = max(0.0, (grant.expires_ms - self._face.clock_ms()) / 1000)
+            self._expiry = asyncio.get_running_loop().call_later(
+                seconds, self._peer.close, UNAUTHORIZED, "unauthorized: the token has expired"
+            )
+        return grant
+
+    def _join(self, grant: Grant) -> None:
+        face = self._face
+        self._may_write = grant.may_write(self._name)
+        author = f"y-{face.random_bytes(AUTHOR_BYTES).hex()}"
+        member = face.documents.join(author, self._peer, face.dialect, self, acknowledges=False)
+        self._document, _ = face.documents.subscribe(
+            member, self._name, 1, kind=Kind.YJS, may_create=self._may_write
+        )
+        self._member = member
+        self._send(yjs.SyncStep1(self._folding.state_vector()))
+        face.rooms.enter(self._name, member.connection, self.tell_awareness)
+        face.keep_alive(self)
+        face.documents.feed(member, self._name)
+
+    def received(self, data: bytes, is_text: bool) -> None:
+        member = self._member
+        if member is None:
+            return
+        if is_text:
+            self._peer.close(MALFORMED, "malformed: y-websocket speaks binary frames")
+            return
+        try:
+            self._take(member, yjs.decode(data, self._face.frame_bytes_max))
+        except LimitExceededError as error:
+            self._peer.close(TOO_MUCH, f"limit: {error}")
+        except ProtocolError as error:
+            self._peer.close(MALFORMED, f"malformed: {error}")
+        except RefusedError as error:
+            self._peer.close(_refused_code(error), f"{error.code.lower()}: {error}")
+        except StorageError as error:
+            self._peer.close(TRY_AGAIN, f"busy: {error}")
+        if self._face.documents.is_congested:
+            self._peer.pause_reading()
+            self._face.documents.when_relieved(self._peer.resume_reading)
+
+    def drained(self) -> None:
+        if self._member is not None:
+            self._face.documents.drained(self._member)
+
+    def closed(self, code: int, reason: str) -> None:
+        if self._expiry is not None:
+            self._expiry.cancel()
+        member, self._member = self._member, None
+        if member is not None:
+            self._face.let_be(self)
+            self._face.rooms.leave(self._name, member.connection)
+            self._face.documents.leave(member)
+
+    # What the peer says.
+
+    def _take(self, member: Member, message: yjs.Frame) -> None:
+        match message:
+            case yjs.SyncUpdate(update=update):
+                self._mutate(member, update)
+            case yjs.SyncStep1(state_vector=state_vector):
+                answer, *early = self._folding.updates_since(state_vector)
+                self._send(yjs.SyncStep2(answer))
+                for update in early:
+                    self._send(yjs.SyncUpdate(update))
+            case yjs.SyncStep2(update=update):
+                # Mostly there is nothing in it but what was deleted long ago.
+                if self._may_write and self._folding.has_news(update):
+                    self._mutate(member, update)
+            case yjs.AwarenessUpdate(update=update):
+                self._face.rooms.show(self._name, member.connection, awareness.decode(update))
+                self._face.let_be(self)
+            case yjs.QueryAwareness():
+                self._face.rooms.tell_everybody_to(self._name, self.tell_awareness)
+            case yjs.AuthDenied():
+                raise UnexpectedMessageError("auth frames come from the router alone")
+
+    def _mutate(self, member: Member, update: bytes) -> None:
+        # Who may only read shares a document with those who write: what it types stays with it.
+        if self._may_write and not is_empty(update):
+            self._face.documents.mutate(member, self._name, 0, update)
+
+    @property
+    def _folding(self) -> YjsFolding:
+        folding = self._document.folding
+        assert isinstance(folding, YjsFolding)
+        return folding
+
+    # What the others tell.
+
+    def tell_awareness(self, update: bytes) -> None:
+        if self._peer.is_writable:
+            self._send(yjs.AwarenessUpdate(update))
+
+    def evicted(self, document: OpenDocument, subscription: Subscription) -> None:
+        self._peer.close(TRY_AGAIN, "evicted: connect again for the state")
+
+    def ended(
+        self, document: OpenDocument, subscription: Subscription, error: SynclineError
+    ) -> None:
+        if isinstance(error, RefusedError):
+            self._peer.close(_refused_code(error), f"{error.code.lower()}: {error}")
+        else:
+            self._peer.close(TRY_AGAIN, f"busy: {error}")
+
+    def presence_changed(
+        self, document: OpenDocument, subscription: Subscription, states: dict[str, Any]
+    ) -> None:
+        """Presence of `/sync` is of another make than awareness."""
+
+    def _send(self, message: yjs.Frame) -> None:
+        self._peer.send(yjs.encode(message), is_text=False)
+
+
+def _refused_code(error: RefusedError) -> int:
+    return {"UNKNOWN_DOCUMENT": UNKNOWN, "KIND": WRONG_KIND, "DOCUMENT_FULL": TOO_MUCH}.get(
+        error.code, MALFORMED
+    )
