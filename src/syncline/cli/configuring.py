@@ -77,7 +77,7 @@ def _shown(effective: Config, setting: Setting) -> str:
     value = effective.value(setting.key)
     if setting.is_secret:
         return _HIDDEN if value else ""
-    return _toml_value(value) if isinstance(value, bool) else str(value)
+    return _toml_value(value) if isinstance(value, bool | tuple) else str(value)
 
 
 def _facts(effective: Config, setting: Setting) -> dict[str, object]:

@@ -16,8 +16,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from syncline.errors import NotAuthorizedError
 from syncline.server.answers import error_answer, plain_error
-from syncline.server.config import is_loopback
 from syncline.server.metrics import Metrics
+from syncline.server.origins import is_for_this_machine
 
 _OPEN_PATHS = ("/healthz", "/readyz")
 
@@ -56,7 +56,7 @@ class AccessGate:
                 error = NotAuthorizedError("send the token as `Authorization: Bearer …`")
                 await error_answer(error)(scope, receive, send)
                 return
-        elif "origin" in headers or not _is_for_this_machine(headers.get("host", "")):
+        elif "origin" in headers or not is_for_this_machine(headers.get("host", "")):
             answer = plain_error(
                 403,
                 "FOREIGN_ORIGIN",
@@ -71,12 +71,6 @@ class AccessGate:
         # In constant time: how much of a guess was right must not show.
         is_same = hmac.compare_digest(token.strip().encode("utf-8"), self._token)
         return is_same and kind.lower() == "bearer"
-
-
-def _is_for_this_machine(host: str) -> bool:
-    """A name that only looks like this machine may have been pointed at it by its owner."""
-    name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
-    return is_loopback(name.strip("[]"))
 
 
 def _route(scope: MutableMapping[str, Any]) -> str:

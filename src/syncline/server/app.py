@@ -1,9 +1,9 @@
 """The router's life: listen, recover, serve, drain, close.
 
 - The port is open while the store recovers, so that `/readyz` can say so; the API answers 503.
-- SIGTERM and SIGINT stop it in order: not ready, waiting readers are sent home, open requests get
-  their answers, what is staged becomes durable, the folder is let go of. A second signal does not
-  wait for open requests.
+- SIGTERM and SIGINT stop it in order: not ready, waiting readers are sent home, WebSockets are told
+  goodbye, open requests get their answers, what is staged becomes durable, the folder is let go of.
+  A second signal does not wait for open requests.
 - A failed device stops it at once, and nothing more is acknowledged.
 """
 
@@ -22,6 +22,8 @@ from syncline.errors import ConfigError, StorageError
 from syncline.server.api import Api
 from syncline.server.committer import Committer
 from syncline.server.config import check_token
+from syncline.server.document_faces import open_documents
+from syncline.server.gathering import WebSockets
 from syncline.server.health import Health, Stage
 from syncline.server.hot_backup import HotBackup
 from syncline.server.housekeeping import Housekeeping
@@ -30,6 +32,7 @@ from syncline.server.logs import Log
 from syncline.server.metrics import Metrics
 from syncline.server.queues import Queues
 from syncline.server.settings import Settings
+from syncline.server.tokens import Tokens
 from syncline.storage.base import Store
 from syncline.storage.files import DiskFiles
 from syncline.storage.opening import open_store
@@ -78,6 +81,13 @@ class Router:
         self._health = Health()
         self._metrics = Metrics()
         self._api = Api(settings, self._health, self._metrics)
+        self._tokens = Tokens.from_settings(settings, clock_ms)
+        # Faces are registered here once the store is open; until then it turns everybody away.
+        self._web_sockets = WebSockets(
+            settings.websocket_limits(),
+            origins=settings.websocket_origins,
+            is_open=not settings.has_token_keys,
+        )
         self._stop = asyncio.Event()
 
     async def run(self) -> int:
@@ -89,6 +99,7 @@ class Router:
             connection_count_max=self._settings.http_connection_count_max,
             request_seconds_max=self._settings.http_request_seconds_max,
             stop_seconds_max=self._settings.upkeep_stop_seconds_max,
+            web_sockets=self._web_sockets if self._settings.documents_enabled else None,
         )
         self._catch_signals(server)
         serving = asyncio.create_task(server.serve(sockets=[listener]))
@@ -139,6 +150,16 @@ class Router:
         # Before the first request: a disk that is nearly full takes none.
         housekeeping.watch_space()
         self._health.watch(store, committer, queues)
+        if self._settings.documents_enabled:
+            open_documents(
+                self._web_sockets,
+                self._settings,
+                self._tokens,
+                store,
+                committer,
+                clock_ms,
+                secrets.token_bytes,
+            )
         self._api.attach(queues, HotBackup(store, self._files, self._folder, clock_ms))
         stats = store.stats()
         self._announce(Announcement(url, self._folder, stats.stream_count, stats.damage_count))
@@ -151,7 +172,9 @@ class Router:
             self._log.error("the device failed", message=str(failure))
             # Whatever a request waits for will not come.
             server.force_exit = True
+            self._web_sockets.go_away()
             return EXIT_DEVICE_FAILED
+        await self._web_sockets.close_all(self._settings.upkeep_stop_seconds_max)
         await serving
         await committer.close()
         store.close()
@@ -189,6 +212,7 @@ class Router:
         def stop() -> None:
             if self._stop.is_set():
                 server.force_exit = True
+                self._web_sockets.abort_all()
             self._stop.set()
 
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -6,13 +6,13 @@ a flag of their own). Unknown names are errors, and every value knows where it c
 """
 
 import difflib
-import ipaddress
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from syncline.errors import ConfigError
+from syncline.server.origins import ANY_ORIGIN, SAME_ORIGIN, is_loopback, is_origin
 from syncline.server.settings import ENVIRONMENT_PREFIX, SETTINGS, Setting, Settings, Value
 
 # Names the file; the only variable with the prefix that is no setting.
@@ -138,15 +138,26 @@ def _parsed(known: Setting, text: str, where: str) -> Value:
             return int(text)
         except ValueError as error:
             raise ConfigError(f"{where} is {text!r}; write a whole number") from error
+    if known.type is tuple:
+        return tuple(word for word in (part.strip() for part in text.split(",")) if word)
     return text
 
 
+_WANTED: dict[type, str] = {
+    str: "text",
+    int: "a whole number",
+    bool: "true or false",
+    tuple: "a list of texts",
+}
+
+
 def _checked(known: Setting, value: object, origin: Origin) -> Value:
+    checked = _as_value(value)
     # A bool is an int to Python, and never meant as one here.
-    if type(value) is not known.type:
-        wanted = {str: "text", int: "a whole number", bool: "true or false"}[known.type]
-        raise ConfigError(f"{known.key} ({origin}) must be {wanted}, not {value!r}")
-    checked = value
+    if checked is None or type(checked) is not known.type:
+        # What a secret was mistaken for may still be the secret.
+        shown = "" if known.is_secret else f", not {value!r}"
+        raise ConfigError(f"{known.key} ({origin}) must be {_WANTED[known.type]}{shown}")
     if known.choices and checked not in known.choices:
         raise ConfigError(
             f"{known.key} ({origin}) is {value!r}; choose one of {', '.join(known.choices)}"
@@ -156,6 +167,16 @@ def _checked(known: Setting, value: object, origin: Origin) -> Value:
             f"{known.key} ({origin}) is {checked}; it must be between {known.low} and {known.high}"
         )
     return checked
+
+
+def _as_value(value: object) -> Value | None:
+    """None for what no setting can be."""
+    if isinstance(value, str | int | bool):
+        return value
+    if not isinstance(value, list | tuple):
+        return None
+    words = [word for word in cast(list[object], value) if isinstance(word, str)]
+    return tuple(words) if len(words) == len(cast(list[object], value)) else None
 
 
 def _check_together(settings: Settings) -> None:
@@ -169,6 +190,7 @@ def _check_together(settings: Settings) -> None:
         raise ConfigError(
             "http.message_bytes_max is above http.body_bytes_max; a message must fit a request"
         )
+    _check_documents(settings)
     if is_loopback(settings.http_host):
         return
     if not settings.http_allow_remote:
@@ -181,6 +203,26 @@ def _check_together(settings: Settings) -> None:
             f"http.host {settings.http_host} can be reached from other machines and no token is "
             "set; set http.token or http.token_file"
         )
+    if settings.documents_enabled and not settings.has_token_keys:
+        raise ConfigError(
+            f"http.host {settings.http_host} can be reached from other machines and documents are "
+            "open to all; set documents.token_key or documents.token_key_files, or turn them off "
+            "with documents.enabled=false"
+        )
+
+
+def _check_documents(settings: Settings) -> None:
+    for origin in settings.websocket_origins:
+        if origin not in {SAME_ORIGIN, ANY_ORIGIN} and not is_origin(origin):
+            raise ConfigError(
+                f"websocket.origins has {origin!r}; write {SAME_ORIGIN}, {ANY_ORIGIN}, or an "
+                "origin such as https://app.example"
+            )
+    if ANY_ORIGIN in settings.websocket_origins and not settings.has_token_keys:
+        raise ConfigError(
+            "websocket.origins allows every page and documents are open to all; "
+            "set documents.token_key, or name the origins"
+        )
 
 
 def check_token(token: str, where: str) -> None:
@@ -191,13 +233,3 @@ def check_token(token: str, where: str) -> None:
             f"{where} needs at least {TOKEN_CHARACTERS_MIN} printable ASCII characters "
             "without spaces"
         )
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches `host`. A name other than localhost may be anything."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

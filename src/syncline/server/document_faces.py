@@ -1,27 +1,21 @@
 """Puts the documents together: the hub, who is connected, and the faces that lead to it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from syncline.server.cable_face import PATH as CABLE_PATH
+from syncline.server.cable_face import CableFace
 from syncline.server.committer import Committer
 from syncline.server.documents import Documents
-from syncline.server.faces import Upgrade
 from syncline.server.gathering import WebSockets
 from syncline.server.open_document import DocumentOptions
 from syncline.server.sessions import Sessions
 from syncline.server.settings import Settings
-from syncline.server.sync_face import Grant, SyncFace, SyncSettings
-from syncline.server.yjs_face import PREFIX, YjsFace
+from syncline.server.sync_face import SyncFace, SyncSettings
+from syncline.server.tokens import Tokens, offered_token
+from syncline.server.yjs_face import PREFIX as YJS_PREFIX
+from syncline.server.yjs_face import YjsFace
 from syncline.server.yjs_rooms import YjsRooms
 from syncline.storage.base import Store
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """Who may do what, and where the token is that says so."""
-
-    authorize: Callable[[str | None], Grant]
-    token_of: Callable[[Upgrade], str | None]
 
 
 def options_of(settings: Settings) -> DocumentOptions:
@@ -39,7 +33,7 @@ def options_of(settings: Settings) -> DocumentOptions:
 def open_documents(
     web_sockets: WebSockets,
     settings: Settings,
-    access: Access,
+    tokens: Tokens,
     store: Store,
     committer: Committer,
     clock_ms: Callable[[], int],
@@ -51,8 +45,8 @@ def open_documents(
     sync = SyncFace(
         documents,
         Sessions(clock_ms, options.resume_ms),
-        access.authorize,
-        access.token_of,
+        tokens.authorize,
+        offered_token,
         random_bytes,
         clock_ms,
         SyncSettings(
@@ -61,15 +55,27 @@ def open_documents(
             heartbeat_ms=settings.websocket_heartbeat_seconds * 1_000,
         ),
     )
+    rooms = YjsRooms(clock_ms)
     yjs = YjsFace(
         documents,
-        YjsRooms(clock_ms),
-        access.authorize,
-        access.token_of,
+        rooms,
+        tokens.authorize,
+        offered_token,
         random_bytes,
         clock_ms,
         settings.websocket_message_bytes_max,
     )
+    cable = CableFace(
+        documents,
+        rooms,
+        tokens.authorize,
+        offered_token,
+        random_bytes,
+        clock_ms,
+        settings.websocket_message_bytes_max,
+        settings.documents_documents_per_connection_max,
+    )
     web_sockets.register("/sync", sync.accept)
-    web_sockets.register(PREFIX, yjs.accept)
+    web_sockets.register(YJS_PREFIX, yjs.accept)
+    web_sockets.register(CABLE_PATH, cable.accept)
     return documents

@@ -2,19 +2,24 @@
 
 The HTTP server below bounds bodies by flow control, but neither the head of a request nor the time
 that it may take. A connection here is closed when a head grows too large or does not end in time,
-and turned away when there are too many.
+and turned away when there are too many. A request for a WebSocket leaves HTTP here: its transport
+is handed over once the handshake is answered.
 """
 
 import asyncio
 import errno
 import socket
-from typing import Any
+from typing import Any, cast
 
+import httptools
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import Server, ServerState
 
 from syncline.errors import ConfigError
+from syncline.server.faces import Accepted, Rejected, Upgrade
+from syncline.server.gathering import WebSockets
+from syncline.server.handshake import Request, read_upgrade, rejecting_answer, switching_answer
 from syncline.values.limits import KIB
 
 HEAD_BYTES_MAX = 32 * KIB
@@ -54,6 +59,7 @@ class BoundedConnection(HttpToolsProtocol):
 
     head_seconds_max: float = 30.0
     connection_count_max: int = 1_024
+    web_sockets: WebSockets | None = None
 
     def __init__(
         self,
@@ -84,9 +90,66 @@ class BoundedConnection(HttpToolsProtocol):
         if not self._is_in_body:
             # The tail of the chunk that ends a head may be body; the limit is generous to it.
             self._head_bytes += len(data)
-        super().data_received(data)
+        self._parse(data)
+        if self.transport.get_protocol() is not self:
+            return
         if not self._is_in_body and self._head_bytes > HEAD_BYTES_MAX:
             self._refuse(b"431 Request Header Fields Too Large")
+
+    def _parse(self, data: bytes) -> None:
+        """As the class below does it, but what follows a request for a WebSocket is not lost."""
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)  # pyright: ignore[reportOptionalMemberAccess]
+        except httptools.HttpParserUpgrade as ended:
+            if self._should_upgrade():
+                self._upgrade(has_more=ended.args[0] < len(data))
+            else:
+                self._unsupported_upgrade_warning()
+        except httptools.HttpParserError:
+            sentence = "Invalid HTTP request received."
+            self.logger.warning(sentence)
+            self.send_400_response(sentence)
+
+    def _should_upgrade_to_ws(self) -> bool:
+        return self.web_sockets is not None
+
+    def _upgrade(self, *, has_more: bool) -> None:
+        decided = self._decide(has_more=has_more)
+        if isinstance(decided, Rejected):
+            self.transport.write(rejecting_answer(decided))
+            self.transport.close()
+            return
+        upgrade, accepted = decided
+        assert accepted.subprotocol is None or accepted.subprotocol in upgrade.subprotocols
+        assert self.web_sockets is not None
+        self.connections.discard(self)
+        socket = self.web_sockets.open(self.transport, upgrade, accepted)
+        self.transport.set_protocol(socket)
+        self.transport.write(switching_answer(upgrade, accepted.subprotocol))
+        socket.start()
+
+    def _decide(self, *, has_more: bool) -> tuple[Upgrade, Accepted] | Rejected:
+        assert self.web_sockets is not None
+        if has_more:
+            return Rejected(400, "wait for the answer to the handshake before you send frames")
+        if self._is_answering():
+            return Rejected(400, "wait for the answer to the request before this one")
+        remote = self.client[0] if self.client else ""
+        upgrade = read_upgrade(
+            Request(
+                self.scope["method"], self.url, self.scope["http_version"], self.headers, remote
+            )
+        )
+        if isinstance(upgrade, Rejected):
+            return upgrade
+        answer = self.web_sockets.decide(upgrade)
+        return answer if isinstance(answer, Rejected) else (upgrade, answer)
+
+    def _is_answering(self) -> bool:
+        # Without a request there is none, whatever its type says.
+        cycle = cast(RequestResponseCycle | None, self.cycle)
+        return cycle is not None and not cycle.response_complete
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -130,7 +193,12 @@ class QuietServer(Server):
 
 
 def make_server(
-    app: Any, *, connection_count_max: int, request_seconds_max: int, stop_seconds_max: int
+    app: Any,
+    *,
+    connection_count_max: int,
+    request_seconds_max: int,
+    stop_seconds_max: int,
+    web_sockets: WebSockets | None = None,
 ) -> QuietServer:
     connection = type(
         "Connection",
@@ -138,6 +206,7 @@ def make_server(
         {
             "head_seconds_max": float(request_seconds_max),
             "connection_count_max": connection_count_max,
+            "web_sockets": web_sockets,
         },
     )
     return QuietServer(

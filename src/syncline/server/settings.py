@@ -3,15 +3,20 @@
 from dataclasses import dataclass, field, fields
 from typing import cast
 
+from syncline.server.origins import SAME_ORIGIN
+from syncline.server.websocket import WebSocketLimits
 from syncline.storage.opening import AUTO_KIND, STORE_KINDS
 from syncline.storage.options import StoreOptions
 from syncline.values import limits
-from syncline.values.limits import MIB
+from syncline.values.limits import KIB, MIB
 
 ENVIRONMENT_PREFIX = "SYNCLINE_"
 DAY_SECONDS = 24 * 60 * 60
 
-Value = str | int | bool
+TOKEN_ALGORITHMS = ("HS256", "HS384", "HS512", "RS256", "ES256", "EdDSA")
+
+# A tuple is a list of words: an array in the file, parted by commas elsewhere.
+Value = str | int | bool | tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +25,7 @@ class Setting:
 
     key: str
     about: str
-    type: type[str] | type[int] | type[bool]
+    type: type[str] | type[int] | type[bool] | type[tuple[str, ...]]
     default: Value
     low: int = 0
     high: int = 0
@@ -40,6 +45,11 @@ def _text(key: str, default: str, about: str, *choices: str) -> str:
 def _secret(key: str, about: str) -> str:
     known = Setting(key, about, str, "", is_secret=True)
     return field(default="", repr=False, metadata={"setting": known})
+
+
+def _words(key: str, default: tuple[str, ...], about: str) -> tuple[str, ...]:
+    known = Setting(key, about, tuple, default)
+    return field(default=default, metadata={"setting": known})
 
 
 def _number(key: str, default: int, low: int, high: int, about: str) -> int:
@@ -135,6 +145,141 @@ class Settings:
         "http.wait_seconds_max", 30, 0, 3_600, "how long a reader may wait for a message"
     )
 
+    websocket_origins: tuple[str, ...] = _words(
+        "websocket.origins",
+        (SAME_ORIGIN,),
+        "pages that may connect: their origins; same is the host they connect to, * is any",
+    )
+    websocket_message_bytes_max: int = _number(
+        "websocket.message_bytes_max", 1 * MIB, 1_024, 16 * MIB, "size of one message"
+    )
+    websocket_connection_count_max: int = _number(
+        "websocket.connection_count_max", 4_096, 1, 1_000_000, "WebSockets at a time"
+    )
+    websocket_connections_per_address_max: int = _number(
+        "websocket.connections_per_address_max",
+        1_024,
+        1,
+        1_000_000,
+        "WebSockets at a time from one address; behind a proxy all come from one",
+    )
+    websocket_heartbeat_seconds: int = _number(
+        "websocket.heartbeat_seconds",
+        20,
+        1,
+        3_600,
+        "silence after which a ping is sent; after twice that the connection is given up",
+    )
+    websocket_waiting_bytes_max: int = _number(
+        "websocket.waiting_bytes_max",
+        4 * MIB,
+        64 * KIB,
+        1_024 * MIB,
+        "bytes that may wait for a reader; above it nothing more is sent to it",
+    )
+    websocket_slow_seconds_max: int = _number(
+        "websocket.slow_seconds_max",
+        10,
+        1,
+        3_600,
+        "time for which such a reader may take nothing before it is cut off",
+    )
+    websocket_close_seconds_max: int = _number(
+        "websocket.close_seconds_max", 5, 1, 60, "time for a closed connection to end"
+    )
+    websocket_messages_per_second: int = _number(
+        "websocket.messages_per_second",
+        5_000,
+        1,
+        1_000_000,
+        "how fast one connection may send; a faster one is slowed down",
+    )
+    websocket_bytes_per_second: int = _number(
+        "websocket.bytes_per_second",
+        16 * MIB,
+        1_024,
+        1_024 * MIB,
+        "the same in bytes",
+    )
+
+    documents_enabled: bool = _switch(
+        "documents.enabled", True, "serve documents under /sync, /yjs/… and /cable"
+    )
+    documents_create_on_subscribe: bool = _switch(
+        "documents.create_on_subscribe", True, "make a document when somebody first asks for it"
+    )
+    documents_snapshot_update_count: int = _number(
+        "documents.snapshot_update_count",
+        256,
+        1,
+        1_000_000,
+        "updates after which a snapshot is taken",
+    )
+    documents_snapshot_bytes: int = _number(
+        "documents.snapshot_bytes",
+        1 * MIB,
+        1_024,
+        limits.snapshot_bytes_max,
+        "bytes of updates after which a snapshot is taken",
+    )
+    documents_document_bytes_max: int = _number(
+        "documents.document_bytes_max",
+        8 * MIB,
+        1_024,
+        limits.snapshot_bytes_max,
+        "size of one document",
+    )
+    documents_relative_lag_seconds: int = _number(
+        "documents.relative_lag_seconds",
+        30,
+        1,
+        DAY_SECONDS,
+        "how old what a connection has not acknowledged may become while others keep up",
+    )
+    documents_absolute_lag_seconds: int = _number(
+        "documents.absolute_lag_seconds",
+        1_800,
+        1,
+        30 * DAY_SECONDS,
+        "the same when nobody keeps up",
+    )
+    documents_resume_seconds: int = _number(
+        "documents.resume_seconds",
+        900,
+        0,
+        30 * DAY_SECONDS,
+        "how long the place of a dropped connection is kept, if it asked for that",
+    )
+    documents_documents_per_connection_max: int = _number(
+        "documents.documents_per_connection_max",
+        1_000,
+        1,
+        100_000,
+        "documents that one connection may have open",
+    )
+    documents_token_key: str = _secret(
+        "documents.token_key", "what tokens are checked with: a secret, or a public key as PEM"
+    )
+    documents_token_key_files: tuple[str, ...] = _words(
+        "documents.token_key_files", (), "files with such keys, one each; any of them will do"
+    )
+    documents_token_algorithm: str = _text(
+        "documents.token_algorithm",
+        "auto",
+        "how tokens are signed; auto is HS256 for a secret, else what the public key is for",
+        "auto",
+        *TOKEN_ALGORITHMS,
+    )
+    documents_token_audience: str = _text(
+        "documents.token_audience", "", "what `aud` of a token must name, if anything"
+    )
+    documents_token_issuer: str = _text(
+        "documents.token_issuer", "", "what `iss` of a token must be, if anything"
+    )
+    documents_token_needs_expiry: bool = _switch(
+        "documents.token_needs_expiry", True, "refuse tokens that never expire"
+    )
+
     upkeep_scrub_bytes_per_second: int = _number(
         "upkeep.scrub_bytes_per_second",
         1 * MIB,
@@ -153,6 +298,24 @@ class Settings:
         "log.level", "info", "the least that is logged", "debug", "info", "warning", "error"
     )
     log_ids: bool = _switch("log.ids", False, "write queue ids into the log")
+
+    @property
+    def has_token_keys(self) -> bool:
+        """Without one, whoever reaches the router may do everything with documents."""
+        return bool(self.documents_token_key or self.documents_token_key_files)
+
+    def websocket_limits(self) -> WebSocketLimits:
+        return WebSocketLimits(
+            message_bytes_max=self.websocket_message_bytes_max,
+            connection_count_max=self.websocket_connection_count_max,
+            connections_per_address_max=self.websocket_connections_per_address_max,
+            heartbeat_seconds=self.websocket_heartbeat_seconds,
+            waiting_bytes_max=self.websocket_waiting_bytes_max,
+            slow_seconds_max=self.websocket_slow_seconds_max,
+            close_seconds_max=self.websocket_close_seconds_max,
+            messages_per_second=self.websocket_messages_per_second,
+            bytes_per_second=self.websocket_bytes_per_second,
+        )
 
     def store_options(self) -> StoreOptions:
         return StoreOptions(

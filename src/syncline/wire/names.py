@@ -30,7 +30,7 @@ def is_client_id(client: str) -> bool:
     return _client.search(client) is not None
 
 
-def check_document_name(name: str) -> str:
+def check_document(name: str) -> str:
     """The name itself; raises MalformedMessageError if it is none."""
     if not is_document_name(name):
         raise MalformedMessageError(f"a document has {document_rule}; choose another one")

@@ -12,7 +12,6 @@ frame is a head that is encoded once per encoding and a tail that is encoded onc
     frame = head + tail
 """
 
-import re
 from typing import Any, Literal
 
 import msgspec
@@ -21,6 +20,7 @@ from msgspec import json, msgpack
 from syncline.errors import LimitExceededError, MalformedMessageError
 from syncline.values import limits
 from syncline.wire import names
+from syncline.wire.faults import describe
 from syncline.wire.sync_bodies import Encoding
 from syncline.wire.sync_messages import ClientMessage, OfDocument, ServerMessage
 
@@ -87,40 +87,10 @@ def encode_epoch(epoch: int, encoding: Encoding) -> bytes:
     return b"%d}" % epoch if encoding == "json" else msgpack.encode(epoch)
 
 
-# ----------------------------------------------------------------------------------------- reading
-
-
-def _decode(
-    data: bytes | bytearray | memoryview, sender: _Sender, encoding: Encoding, bytes_max: int
-) -> Any:
-    if len(data) > bytes_max:
-        raise LimitExceededError("the size of the frame in bytes", len(data), bytes_max)
-    try:
-        # A body is a view of what it was decoded from, and the transport may use its buffer again.
-        message = _decoders[sender, encoding].decode(bytes(data))
-    except msgspec.ValidationError as error:
-        raise MalformedMessageError(_sentence(str(error), sender)) from None
-    except msgspec.DecodeError as error:
-        raise MalformedMessageError(f"the frame is no message in {encoding}: {error}") from None
-    except UnicodeDecodeError:
-        raise MalformedMessageError("text in the frame is no UTF-8") from None
-    except RecursionError:
-        raise LimitExceededError(
-            "the nesting of the frame", limits.json_depth_max + 1, limits.json_depth_max
-        ) from None
-    document = getattr(message, "document", None)
-    if document is not None and not names.is_document_name(document):
-        raise MalformedMessageError(f"the field `document` must be {names.document_rule}")
-    return message
-
-
-# ----------------------------------------------------------------------------------------- refusing
-
-_path = re.compile(r"at `\$\.([a-z_]+(?:\.[a-z_]+)*)")
-_missing = re.compile(r"missing required field `([a-z_]+)`")
+# ------------------------------------------------------------------------------------------- rules
 
 _whole = f"a whole number from 0 to {limits.clock_max}"
-_rules = {
+_common_rules = {
     "client": names.client_rule,
     "clock": f"a whole number from 1 to {limits.clock_max}",
     "document": names.document_rule,
@@ -134,25 +104,40 @@ _rules = {
     "token": f"a text of at most {limits.token_bytes_max} characters",
     "version": _whole,
 }
-_types = {
-    "client": "hello, subscribe, unsubscribe, mutation, ack, presence, ping or token",
-    "router": "welcome, subscribed, state, mutation, ack, presence, unsubscribed, evicted, error "
-    "or pong",
+_rules: dict[_Sender, dict[str, str]] = {
+    "client": _common_rules
+    | {"type": "hello, subscribe, unsubscribe, mutation, ack, presence, ping or token"},
+    "router": _common_rules
+    | {
+        "type": "welcome, subscribed, state, mutation, ack, presence, unsubscribed, evicted, "
+        "error or pong"
+    },
 }
+_no_map = "the frame must be a map with text as keys and the key `type`"
 
 
-def _sentence(reason: str, sender: _Sender) -> str:
-    """A sentence of our own: msgspec's may repeat what the peer wrote, which may be a token."""
-    missing = _missing.search(reason)
-    path = missing or _path.search(reason)
-    if path is None:
-        return "the frame must be a map with text as keys and the key `type`"
-    field = path.group(1)
-    last = field.rpartition(".")[2]
-    rule = (
-        _types[sender]
-        if field == "type"
-        else _rules.get(last, "of the type that the protocol gives it")
-    )
-    fault = "is missing; it must be" if missing else "must be"
-    return f"the field `{field}` {fault} {rule}"
+# ----------------------------------------------------------------------------------------- reading
+
+
+def _decode(
+    data: bytes | bytearray | memoryview, sender: _Sender, encoding: Encoding, bytes_max: int
+) -> Any:
+    if len(data) > bytes_max:
+        raise LimitExceededError("the size of the frame in bytes", len(data), bytes_max)
+    try:
+        # A body is a view of what it was decoded from, and the transport may use its buffer again.
+        message = _decoders[sender, encoding].decode(bytes(data))
+    except msgspec.ValidationError as error:
+        raise MalformedMessageError(describe(str(error), _rules[sender], _no_map)) from None
+    except msgspec.DecodeError as error:
+        raise MalformedMessageError(f"the frame is no message in {encoding}: {error}") from None
+    except UnicodeDecodeError:
+        raise MalformedMessageError("text in the frame is no UTF-8") from None
+    except RecursionError:
+        raise LimitExceededError(
+            "the nesting of the frame", limits.json_depth_max + 1, limits.json_depth_max
+        ) from None
+    document = getattr(message, "document", None)
+    if document is not None and not names.is_document_name(document):
+        raise MalformedMessageError(f"the field `document` must be {names.document_rule}")
+    return message

@@ -6,7 +6,8 @@ from dataclasses import fields
 import pytest
 
 from syncline.errors import ConfigError
-from syncline.server.config import Config, Origin, check_token, is_loopback, load
+from syncline.server.config import Config, Origin, check_token, load
+from syncline.server.origins import is_loopback
 from syncline.server.settings import SETTINGS, Settings
 
 TOKEN = "a-token-that-is-long"

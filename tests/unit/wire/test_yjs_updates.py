@@ -1,0 +1,163 @@
+"""State vectors and updates of Yjs, against those that pycrdt makes."""
+
+from typing import Any
+
+import pytest
+from pycrdt import Array, Doc, Map, Text, XmlElement, XmlFragment, XmlText, get_state
+
+from syncline.errors import LimitExceededError, MalformedMessageError
+from syncline.values import limits
+from syncline.wire import yjs_updates
+from syncline.wire.lib0 import var_uint
+
+WHOLE = 1_000_000
+INSERTED = bytes.fromhex("01 01 e8 07 00 04 01 01 74 10") + b"sixteen letters!" + b"\x00"
+
+
+def a_bit_of_everything() -> Doc[Any]:
+    """A document with content of many kinds, deletions, and two authors."""
+    document: Doc[Any] = Doc(client_id=7)
+    text = document.get("text", type=Text)
+    text += "Grüße, 😀"
+    text.format(0, 4, {"bold": True})
+    text.insert_embed(2, {"image": "x.png"})
+    del text[3:5]
+    values = document.get("map", type=Map)
+    values["scalars"] = {"a": [1, -70_000, 1.5, None, True, "x"], "b": b"\x00\xff"}
+    values["again"] = 1
+    values["again"] = 2
+    values["inner"] = Map({"list": Array([1, 2, Text("deep")])})
+    del values["again"]
+    items = document.get("list", type=Array)
+    items.extend([1, "two", b"three"])
+    items.append(Doc())
+    items.pop(0)
+    pages = document.get("xml", type=XmlFragment)
+    page = pages.children.append(XmlElement("p", {"class": "c"}))
+    page.children.append(XmlText("words"))
+    other: Doc[Any] = Doc(client_id=99)
+    other.apply_update(document.get_update())
+    more = other.get("text", type=Text)
+    more += "!"
+    document.apply_update(other.get_update(document.get_state()))
+    return document
+
+
+def test_an_update_of_every_kind_passes() -> None:
+    update = a_bit_of_everything().get_update()
+    yjs_updates.check_update(update, WHOLE)
+    yjs_updates.check_update(update)
+    yjs_updates.check_update(INSERTED)
+    yjs_updates.check_update(yjs_updates.EMPTY_UPDATE)
+
+
+def test_each_step_of_typing_passes() -> None:
+    updates: list[bytes] = []
+    document: Doc[Any] = Doc()
+    document.observe(lambda event: updates.append(event.update))
+    text = document.get("t", type=Text)
+    for letter in "typed":
+        text += letter
+    del text[1:3]
+    assert len(updates) >= 6
+    for update in updates:
+        yjs_updates.check_update(update, WHOLE)
+
+
+def test_a_cut_update_is_refused_wherever_it_is_cut() -> None:
+    update = a_bit_of_everything().get_update()
+    for cut in range(len(update)):
+        with pytest.raises(MalformedMessageError):
+            yjs_updates.check_update(update[:cut], WHOLE)
+    with pytest.raises(MalformedMessageError, match="1 bytes follow"):
+        yjs_updates.check_update(update + b"\x00", WHOLE)
+
+
+# What content of each kind looks like after info, parent `1 "t"`: from the encoding, by hand.
+CONTENTS = {
+    "deleted": "01 01 01 74 05",
+    "json": "02 01 01 74 02 01 31 09" + b"undefined".hex(),
+    "binary": "03 01 01 74 02 00 ff",
+    "string": "04 01 01 74 02 c3 a9",
+    "embed": "05 01 01 74 02 7b 7d",
+    "format": "06 01 01 74 01 62 04" + b"true".hex(),
+    "type": "07 01 01 74 02",
+    "named type": "07 01 01 74 03 01 70",
+    "hook": "07 01 01 74 05 01 70",
+    "any": "08 01 01 74 02 7e 7d 01",
+    "document": "09 01 01 74 02 69 64 76 00",
+    "removed": "00 05",
+    "gap": "0a 05",
+    "in a parent by id": "04 00 07 01 01 61",
+    "under a key": "28 01 01 74 01 6b 01 7e",
+    "after an origin": "84 07 01 01 61",
+    "before an origin": "44 07 01 01 61",
+    "between two, key not written again": "e8 07 01 07 03 01 7e",
+}
+
+
+@pytest.mark.parametrize("struct", CONTENTS.values(), ids=CONTENTS)
+def test_structs_of_every_kind(struct: str) -> None:
+    update = bytes.fromhex("01 01 07 00" + struct + "00")
+    yjs_updates.check_update(update)
+    for cut in range(len(update)):
+        with pytest.raises(MalformedMessageError):
+            yjs_updates.check_update(update[:cut])
+
+
+@pytest.mark.parametrize(
+    ("encoded", "said"),
+    [
+        ("01 01 07 00 0b 00 00", "11 is no kind of content"),
+        ("01 01 07 00 1f 00 00", "31 is no kind of content"),
+        ("01 01 07 00 07 01 01 74 07 00", "7 is no shared type"),
+        ("01 01 07 00 04 01 01 74 01 ff 00", "UTF-8"),
+        ("01 7f 07 00 0a 05 00", "announces 127 things"),
+        ("ff ff ff ff ff ff ff 0f 00 00", "announces"),
+        ("00 01 07 7f 00 00", "announces 127 things"),
+        ("00 00 00", "1 bytes follow"),
+    ],
+)
+def test_no_update(encoded: str, said: str) -> None:
+    with pytest.raises(MalformedMessageError, match=said):
+        yjs_updates.check_update(bytes.fromhex(encoded))
+
+
+def test_looking_has_an_end() -> None:
+    garbage_behind = bytes.fromhex("01 08 07 00 0a 05 0a 05") + b"\xff" * 20
+    yjs_updates.check_update(garbage_behind, walk_count_max=2)
+    with pytest.raises(MalformedMessageError):
+        yjs_updates.check_update(garbage_behind, walk_count_max=3)
+    deletions = bytes.fromhex("00 01 07 08 00 01 02 01") + b"\xff" * 20
+    yjs_updates.check_update(deletions, walk_count_max=2)
+    with pytest.raises(MalformedMessageError):
+        yjs_updates.check_update(deletions, walk_count_max=3)
+
+
+def test_an_update_has_at_most_so_many_clients() -> None:
+    count = limits.update_client_count_max + 1
+    with pytest.raises(LimitExceededError, match="clients in an update"):
+        yjs_updates.check_update(var_uint(count) + bytes(2 * count))
+
+
+def test_state_vectors() -> None:
+    document = a_bit_of_everything()
+    vector = yjs_updates.decode_state_vector(document.get_state())
+    assert set(vector) == {7, 99}
+    assert yjs_updates.decode_state_vector(yjs_updates.encode_state_vector(vector)) == vector
+    assert yjs_updates.encode_state_vector({}) == yjs_updates.EMPTY_STATE_VECTOR
+    assert yjs_updates.decode_state_vector(get_state(INSERTED)) == {1000: 16}
+    assert yjs_updates.encode_state_vector({1: 2, 1000: 16}).hex(" ") == "02 e8 07 10 01 02"
+    assert document.get_update(yjs_updates.encode_state_vector(vector))[0] == 0
+
+
+@pytest.mark.parametrize("encoded", ["", "01", "01 01", "00 00", "7f 00 00", "01 80 80"])
+def test_no_state_vector(encoded: str) -> None:
+    with pytest.raises(MalformedMessageError):
+        yjs_updates.decode_state_vector(bytes.fromhex(encoded))
+
+
+def test_a_state_vector_has_at_most_so_many_clients() -> None:
+    count = limits.state_vector_client_count_max + 1
+    with pytest.raises(LimitExceededError, match="clients in a state vector"):
+        yjs_updates.decode_state_vector(var_uint(count) + bytes(2 * count))
