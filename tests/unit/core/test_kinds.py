@@ -1,0 +1,159 @@
+"""How the kinds of documents fold their updates."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pycrdt import Array, Doc, Text
+
+from syncline.core import merge_patch
+from syncline.core.kinds import Folding, folding
+from syncline.core.kinds.yjs import YjsFolding
+from syncline.errors import InvalidMutationError
+from syncline.values.kinds import Kind
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.text("ab", max_size=2),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("abc"), inner),
+    max_leaves=8,
+)
+patches = st.lists(st.dictionaries(st.sampled_from("abc"), json_values), max_size=6)
+
+
+def apply(state: Folding, *bodies: bytes) -> None:
+    for body in bodies:
+        state.apply(state.prepare(body))
+
+
+@given(patches, st.integers(0, 6))
+def test_json_folds_like_merge_patch_with_a_snapshot_anywhere(
+    bodies: list[dict[str, Any]], snapshot_at: int
+) -> None:
+    state = folding(Kind.JSON)
+    expected: Any = {}
+    for number, body in enumerate(bodies):
+        if number == snapshot_at:
+            state = folding(Kind.JSON, state.state())
+        apply(state, msgspec.json.encode(body))
+        expected = merge_patch.apply(expected, body)
+    assert msgspec.json.decode(state.state()) == expected
+    assert state.byte_count == len(state.state())
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[1]", b"7", b'"x"', b"null", b"\xff", b'{"a":NaN}'])
+def test_json_takes_nothing_but_objects(body: bytes) -> None:
+    with pytest.raises(InvalidMutationError):
+        folding(Kind.JSON).prepare(body)
+
+
+def test_json_refuses_what_is_too_deep() -> None:
+    deep = merge_patch.DEPTH_MAX + 1
+    with pytest.raises(InvalidMutationError):
+        folding(Kind.JSON).prepare(b'{"a":' * deep + b"1" + b"}" * deep)
+
+
+def test_the_size_of_a_json_document_is_never_underestimated() -> None:
+    state = folding(Kind.JSON)
+    apply(state, b'{"a":"xxxxxxxx"}', b'{"a":"yyyyyyyy","b":[1,2,3]}')
+    estimate = state.byte_count
+    assert estimate >= len(state.state()) == state.byte_count
+
+
+def yjs_updates(*steps: str) -> tuple[list[bytes], Doc[Any]]:
+    """One update for each step: text to append, or `-` to delete the first character."""
+    doc: Doc[Any] = Doc()
+    updates: list[bytes] = []
+    text = doc.get("t", type=Text)
+    subscription = doc.observe(lambda event: updates.append(event.update))
+    for step in steps:
+        if step == "-":
+            del text[0]
+        else:
+            text += step
+    doc.unobserve(subscription)
+    return updates, doc
+
+
+def shown_text(state: Folding) -> str:
+    doc: Doc[Any] = Doc()
+    doc.apply_update(state.shown())
+    return str(doc.get("t", type=Text))
+
+
+@given(st.permutations(range(8)), st.sets(st.integers(0, 7)))
+def test_yjs_converges_in_any_order_with_snapshots_anywhere(
+    order: list[int], snapshots: set[int]
+) -> None:
+    updates, doc = yjs_updates("a", "b", "c", "-", "d", "-", "e", "f")
+    state = folding(Kind.YJS)
+    for number in order:
+        apply(state, updates[number])
+        if number in snapshots:
+            # An update that came before what it builds on must not be lost here.
+            state = folding(Kind.YJS, state.state())
+    assert shown_text(state) == str(doc.get("t", type=Text)) == "cdef"
+
+
+def test_yjs_gives_who_knows_something_only_the_rest() -> None:
+    updates, doc = yjs_updates("hello " * 100, "world")
+    state = YjsFolding()
+    apply(state, *updates)
+    half: Doc[Any] = Doc()
+    half.apply_update(updates[0])
+    (missing,) = state.updates_since(half.get_state())
+    assert len(missing) < 50
+    half.apply_update(missing)
+    assert half.get_update() == doc.get_update()
+
+
+def test_yjs_at_rest_answers_as_before() -> None:
+    updates, doc = yjs_updates("a", "b")
+    state = YjsFolding()
+    apply(state, *updates)
+    vector = state.state_vector()
+    state.rest()
+    assert state.state_vector() == vector == doc.get_state()
+    assert state.updates_since(b"\x00") == [doc.get_update()]
+    assert not state.has_news(doc.get_update())
+
+
+def test_yjs_knows_what_is_news() -> None:
+    updates, doc = yjs_updates("a", "b", "-")
+    state = YjsFolding()
+    apply(state, *updates[:2])
+    assert not state.has_news(updates[0])
+    assert state.has_news(updates[2]), "a deletion is news"
+    apply(state, updates[2])
+    assert not state.has_news(doc.get_update(doc.get_state()))
+
+
+@pytest.mark.parametrize("body", [b"", b"\x00", b"\xff" * 9, b"\x01\x01\x01"])
+def test_yjs_refuses_what_is_no_update(body: bytes) -> None:
+    with pytest.raises(InvalidMutationError):
+        folding(Kind.YJS).prepare(body)
+
+
+def test_yjs_refuses_what_is_no_state_vector() -> None:
+    with pytest.raises(InvalidMutationError):
+        YjsFolding().updates_since(b"\xff\xff\xff")
+
+
+def test_yjs_folds_other_types_too() -> None:
+    doc: Doc[Any] = Doc()
+    doc.get("list", type=Array).append(1)
+    state = folding(Kind.YJS)
+    apply(state, doc.get_update())
+    found: Doc[Any] = Doc()
+    found.apply_update(folding(Kind.YJS, state.state()).shown())
+    assert found.get("list", type=Array).to_py() == [1]
+
+
+@given(st.lists(st.binary(max_size=300)))
+def test_bytes_keep_every_update_in_order(bodies: list[bytes]) -> None:
+    state = folding(Kind.BYTES)
+    apply(state, *bodies)
+    assert state.byte_count >= len(state.state())
+    again = folding(Kind.BYTES, state.state())
+    assert msgspec.msgpack.decode(again.shown()) == bodies
