@@ -36,7 +36,7 @@ def test_every_setting_is_on_its_page_with_its_default() -> None:
 
 
 def test_every_request_is_on_its_page() -> None:
-    gate: Any = Api(Settings(), Health(), Metrics()).app("")
+    gate: Any = Api(Settings(), Health(), Metrics(), lambda: 0).app("")
     routes = {
         f"{method} {route.path}"
         for route in gate._app.routes

@@ -20,6 +20,7 @@ from syncline.errors import (
     StoreFullError,
     SynclineError,
     UnexpectedMessageError,
+    UnknownDocumentError,
     UnknownQueueError,
 )
 
@@ -27,6 +28,7 @@ from syncline.errors import (
 _ANSWERS: tuple[tuple[type[SynclineError], int, str], ...] = (
     (NotAuthorizedError, 401, NotAuthorizedError.code),
     (UnknownQueueError, 404, UnknownQueueError.code),
+    (UnknownDocumentError, 404, UnknownDocumentError.code),
     (QueueExistsError, 409, QueueExistsError.code),
     (QuotaExceededError, 429, QuotaExceededError.code),
     (RefusedError, 403, RefusedError.code),

@@ -15,6 +15,7 @@ from syncline.errors import MalformedMessageError, StorageError, SynclineError
 from syncline.server.access import AccessGate
 from syncline.server.answers import error_answer, json_answer, plain_error
 from syncline.server.bodies import decode, read_body, split_batch
+from syncline.server.document_api import DocumentApi
 from syncline.server.health import Health
 from syncline.server.hot_backup import HotBackup
 from syncline.server.metrics import CONTENT_TYPE, Metrics
@@ -52,12 +53,15 @@ class Message(msgspec.Struct):
 class Api:
     """The handlers. Until `attach`, everything but health answers 503."""
 
-    def __init__(self, settings: Settings, health: Health, metrics: Metrics) -> None:
+    def __init__(
+        self, settings: Settings, health: Health, metrics: Metrics, clock_ms: Callable[[], int]
+    ) -> None:
         self._settings = settings
         self._health = health
         self._metrics = metrics
         self._queues: Queues | None = None
         self._backup: HotBackup | None = None
+        self.documents = DocumentApi(clock_ms, NotReadyError)
 
     def attach(self, queues: Queues, backup: HotBackup) -> None:
         """The store is open: from here on requests are carried out."""
@@ -75,6 +79,7 @@ class Api:
             Route("/api/queues", self.list_queues, methods=["GET"]),
             Route("/api/queues/{id}", self.describe_queue, methods=["GET"]),
             Route("/api/queues/{id}", self.delete_queue, methods=["DELETE"]),
+            *self.documents.routes(),
             Route("/healthz", self.healthz, methods=["GET"]),
             Route("/readyz", self.readyz, methods=["GET"]),
             Route("/metrics", self.metrics, methods=["GET"]),

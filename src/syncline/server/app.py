@@ -80,7 +80,7 @@ class Router:
         self._files = DiskFiles()
         self._health = Health()
         self._metrics = Metrics()
-        self._api = Api(settings, self._health, self._metrics)
+        self._api = Api(settings, self._health, self._metrics, clock_ms)
         self._tokens = Tokens.from_settings(settings, clock_ms)
         # Faces are registered here once the store is open; until then it turns everybody away.
         self._web_sockets = WebSockets(
@@ -151,7 +151,7 @@ class Router:
         housekeeping.watch_space()
         self._health.watch(store, committer, queues)
         if self._settings.documents_enabled:
-            open_documents(
+            documents = open_documents(
                 self._web_sockets,
                 self._settings,
                 self._tokens,
@@ -160,6 +160,8 @@ class Router:
                 clock_ms,
                 secrets.token_bytes,
             )
+            self._metrics.watch_documents(documents)
+            self._api.documents.attach(documents, committer)
         self._api.attach(queues, HotBackup(store, self._files, self._folder, clock_ms))
         stats = store.stats()
         self._announce(Announcement(url, self._folder, stats.stream_count, stats.damage_count))

@@ -57,7 +57,6 @@ class DocumentCounters:
     mutation_count: int = 0
     repeated_count: int = 0
     refused_count: int = 0
-    delivered_count: int = 0
     evicted_count: int = 0
     resent_count: int = 0
     snapshot_count: int = 0
@@ -82,7 +81,8 @@ class Documents:
         self._random_bytes = random_bytes
         self._loop = asyncio.get_running_loop()
         self._open: dict[str, OpenDocument] = {}
-        self._connection_count = 0
+        self._joined_count = 0
+        self.connection_count = 0
         # Staged in this turn of the loop, with the sequence up to which.
         self._dirty: dict[OpenDocument, int] = {}
         self._restless: set[OpenDocument] = set()
@@ -99,11 +99,13 @@ class Documents:
         *,
         acknowledges: bool,
     ) -> Member:
-        self._connection_count += 1
-        return Member(self._connection_count, author, way, dialect, listener, acknowledges)
+        self._joined_count += 1
+        self.connection_count += 1
+        return Member(self._joined_count, author, way, dialect, listener, acknowledges)
 
     def leave(self, member: Member, *, keeps_places: bool = False) -> None:
         """The connection is gone. What was pending for it is forgotten, or its places are kept."""
+        self.connection_count -= 1
         parked_ms = self._clock_ms() if keeps_places else None
         for name in list(member.documents):
             document = self._open[name]
@@ -383,6 +385,16 @@ class Documents:
 
     def __len__(self) -> int:
         return len(self._open)
+
+    def find(self, name: str) -> OpenDocument | None:
+        """Open it if it exists; it is let go of again unless somebody subscribes."""
+        try:
+            document = self._opened(name, None, may_create=False)
+        except UnknownDocumentError:
+            return None
+        self._restless.add(document)
+        self._wake()
+        return document
 
     def delete(self, name: str) -> None:
         """Raises UnknownDocumentError. Durable once the committer says so."""

@@ -10,6 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from syncline.server.committer import Committer
+from syncline.server.documents import Documents
 from syncline.storage.base import Store
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -44,6 +45,9 @@ class Metrics:
         waiting_reader_count: Callable[[], int],
     ) -> None:
         self._registry.register(_StoreCollector(store, committer, free_bytes, waiting_reader_count))
+
+    def watch_documents(self, documents: Documents) -> None:
+        self._registry.register(_DocumentCollector(documents))
 
     def count_request(self, method: str, route: str, status: int) -> None:
         self._requests.labels(method, route, str(status)).inc()
@@ -102,6 +106,34 @@ class _StoreCollector(Collector):
         yield _gauge("disk_free_bytes", "Bytes free on its device.", self._free_bytes())
         yield _counter("torn_tails", "Torn ends of the log, cut at a start.", kept.torn_tail_count)
         yield _gauge("damaged_places", "Known damage in the data folder.", kept.damage_count)
+
+
+class _DocumentCollector(Collector):
+    def __init__(self, documents: Documents) -> None:
+        self._documents = documents
+
+    def collect(self) -> Iterable[Metric]:
+        counters = self._documents.counters
+        yield _gauge("documents_open", "Documents that are open.", len(self._documents))
+        yield _gauge(
+            "document_connections",
+            "Connections to documents.",
+            self._documents.connection_count,
+        )
+        yield _counter("document_mutations", "Mutations stored.", counters.mutation_count)
+        yield _counter(
+            "document_repeated_mutations",
+            "Mutations sent again and known already.",
+            counters.repeated_count,
+        )
+        yield _counter(
+            "document_refused_mutations", "Mutations refused for good.", counters.refused_count
+        )
+        yield _counter("document_evictions", "Connections too far behind.", counters.evicted_count)
+        yield _counter(
+            "document_resends", "Times that a connection was sent again.", counters.resent_count
+        )
+        yield _counter("document_snapshots", "Snapshots written.", counters.snapshot_count)
 
 
 def _counter(name: str, about: str, value: float) -> Metric:

@@ -71,7 +71,7 @@ async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
     health, metrics = Health(), Metrics()
     health.watch(store, committer, queues)
     metrics.watch(store, committer, lambda: 10**9, lambda: queues.waiting_reader_count)
-    api = Api(SETTINGS, health, metrics)
+    api = Api(SETTINGS, health, metrics, clock_ms)
     api.attach(queues, HotBackup(store, files, str(tmp_path / "data"), clock_ms))
     made = Rig(store, committer, queues, health, metrics, api)
     yield made

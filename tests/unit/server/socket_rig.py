@@ -33,7 +33,7 @@ class HandLoop:
 
     def __init__(self) -> None:
         self.now = 100.0
-        self._due: list[tuple[float, int, "HandTimer"]] = []
+        self._due: list[tuple[float, int, HandTimer]] = []
         self._count = 0
 
     def time(self) -> float:

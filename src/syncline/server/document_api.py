@@ -1,0 +1,69 @@
+"""The operator's API for documents, as docs/operator-api.md tells it."""
+
+from collections.abc import Callable
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from syncline.errors import UnknownDocumentError
+from syncline.server import document_views
+from syncline.server.answers import json_answer
+from syncline.server.committer import Committer
+from syncline.server.documents import Documents
+from syncline.server.open_document import OpenDocument
+from syncline.wire.names import check_document
+
+_LINE_COUNT_MAX = 1_000
+
+
+class DocumentApi:
+    """The handlers. Until `attach`, there are no documents."""
+
+    def __init__(self, clock_ms: Callable[[], int], not_ready: type[Exception]) -> None:
+        self._clock_ms = clock_ms
+        self._not_ready = not_ready
+        self._documents: Documents | None = None
+        self._committer: Committer | None = None
+
+    def attach(self, documents: Documents, committer: Committer) -> None:
+        self._documents = documents
+        self._committer = committer
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/api/documents", self.overview, methods=["GET"]),
+            Route("/api/documents/{name:path}", self.describe, methods=["GET"]),
+            Route("/api/documents/{name:path}", self.delete, methods=["DELETE"]),
+        ]
+
+    async def overview(self, request: Request) -> Response:
+        documents = self._ready()
+        return json_answer(document_views.overview(documents, self._clock_ms(), _LINE_COUNT_MAX))
+
+    async def describe(self, request: Request) -> Response:
+        documents = self._ready()
+        document = self._found(documents, request)
+        if request.query_params.get("view") == "state":
+            return json_answer(document_views.state(document))
+        return json_answer(document_views.details(documents, document, self._clock_ms()))
+
+    async def delete(self, request: Request) -> Response:
+        """Everybody who has it open is told; answered once it is durable."""
+        documents = self._ready()
+        documents.delete(check_document(request.path_params["name"]))
+        assert self._committer is not None
+        await self._committer.durable()
+        return Response(status_code=204)
+
+    def _found(self, documents: Documents, request: Request) -> OpenDocument:
+        name = check_document(request.path_params["name"])
+        found = documents.find(name)
+        if found is None:
+            raise UnknownDocumentError(f"there is no document {name!r}")
+        return found
+
+    def _ready(self) -> Documents:
+        if self._documents is None:
+            raise self._not_ready
+        return self._documents
