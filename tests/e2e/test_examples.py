@@ -13,7 +13,7 @@ from tests import documents
 from tests.documents import Example
 from tests.e2e.router_process import STOP_SECONDS, environment, running
 
-DEFAULT_ADDRESS = "http://127.0.0.1:8080"
+DEFAULT_ADDRESS = "//127.0.0.1:8080"
 
 
 def run(example: Example, url: str, folder: Path) -> str:
@@ -21,7 +21,7 @@ def run(example: Example, url: str, folder: Path) -> str:
         "sh": ["bash", "-euo", "pipefail", "-c"],
         "python": [sys.executable, "-c"],
     }[example.language]
-    code = example.code.replace(DEFAULT_ADDRESS, url)
+    code = example.code.replace(DEFAULT_ADDRESS, url.removeprefix("http:"))
     # `syncline` on the PATH is the one under test.
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     result = subprocess.run(
