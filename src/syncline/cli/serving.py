@@ -11,6 +11,7 @@ import typer
 
 from syncline.cli.configuring import ConfigOption, SetOption, effective_config
 from syncline.cli.output import JsonFlag, Output
+from syncline.console import load_pages
 from syncline.server import logs
 from syncline.server.app import Announcement, Router
 from syncline.server.settings import Settings
@@ -48,7 +49,8 @@ def serve(
     output = Output(is_json=is_json)
 
     async def run() -> int:
-        return await Router(settings, log, lambda facts: _announce(output, facts)).run()
+        router = Router(settings, log, lambda facts: _announce(output, facts), load_pages())
+        return await router.run()
 
     with asyncio.Runner(loop_factory=_new_event_loop) as runner:
         code = runner.run(run())

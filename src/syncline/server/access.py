@@ -1,8 +1,9 @@
 """Who may use the HTTP face, and how slow a caller may be.
 
-- With a token, everything but `/healthz` and `/readyz` needs it.
-- Without one only this machine can reach us, but so can any page in its browser: a request with an
-  `Origin`, or for a `Host` that is not this machine, comes from such a page and is refused.
+- With a token, everything needs it but the open paths: health, and pages that hold no secrets.
+- Without one only this machine can reach us, but so can any page in its browser: a request with the
+  `Origin` of another site, or for a `Host` that is not this machine, comes from such a page and is
+  refused.
 - A caller that does not take its answer in time is cut off.
 """
 
@@ -19,14 +20,20 @@ from syncline.server.answers import error_answer, plain_error
 from syncline.server.metrics import Metrics
 from syncline.server.origins import is_for_this_machine
 
-_OPEN_PATHS = ("/healthz", "/readyz")
-
 
 class AccessGate:
     """Wraps the application. `token` is empty where only this machine can reach it."""
 
-    def __init__(self, app: ASGIApp, token: str, send_seconds_max: float, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        token: str,
+        send_seconds_max: float,
+        metrics: Metrics,
+        open_paths: frozenset[str],
+    ) -> None:
         self._app = app
+        self._open_paths = open_paths
         self._token = token.encode("ascii")
         self._send_seconds_max = send_seconds_max
         self._metrics = metrics
@@ -52,11 +59,11 @@ class AccessGate:
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
         if self._token:
-            if scope["path"] not in _OPEN_PATHS and not self._is_authorized(headers):
+            if scope["path"] not in self._open_paths and not self._is_authorized(headers):
                 error = NotAuthorizedError("send the token as `Authorization: Bearer …`")
                 await error_answer(error)(scope, receive, send)
                 return
-        elif "origin" in headers or not is_for_this_machine(headers.get("host", "")):
+        elif _is_foreign(headers):
             answer = plain_error(
                 403,
                 "FOREIGN_ORIGIN",
@@ -71,6 +78,13 @@ class AccessGate:
         # In constant time: how much of a guess was right must not show.
         is_same = hmac.compare_digest(token.strip().encode("utf-8"), self._token)
         return is_same and kind.lower() == "bearer"
+
+
+def _is_foreign(headers: Headers) -> bool:
+    host = headers.get("host", "")
+    return not is_for_this_machine(host) or headers.get("origin", f"http://{host}") != (
+        f"http://{host}"
+    )
 
 
 def _route(scope: MutableMapping[str, Any]) -> str:

@@ -1,6 +1,6 @@
 """The HTTP face: health, metrics and the operator's API, as docs/operator-api.md tells it."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 from starlette.applications import Starlette
@@ -19,6 +19,7 @@ from syncline.server.document_api import DocumentApi
 from syncline.server.health import Health
 from syncline.server.hot_backup import HotBackup
 from syncline.server.metrics import CONTENT_TYPE, Metrics
+from syncline.server.pages import page_routes
 from syncline.server.queues import Queues
 from syncline.server.settings import Settings
 from syncline.storage.base import EntryKind
@@ -54,7 +55,12 @@ class Api:
     """The handlers. Until `attach`, everything but health answers 503."""
 
     def __init__(
-        self, settings: Settings, health: Health, metrics: Metrics, clock_ms: Callable[[], int]
+        self,
+        settings: Settings,
+        health: Health,
+        metrics: Metrics,
+        clock_ms: Callable[[], int],
+        pages: Mapping[str, tuple[str, bytes]] | None = None,
     ) -> None:
         self._settings = settings
         self._health = health
@@ -62,6 +68,7 @@ class Api:
         self._queues: Queues | None = None
         self._backup: HotBackup | None = None
         self.documents = DocumentApi(clock_ms, NotReadyError)
+        self._pages = page_routes(pages or {})
 
     def attach(self, queues: Queues, backup: HotBackup) -> None:
         """The store is open: from here on requests are carried out."""
@@ -85,6 +92,7 @@ class Api:
             Route("/metrics", self.metrics, methods=["GET"]),
             Route("/api/damage", self.list_damage, methods=["GET"]),
             Route("/api/backup", self.back_up, methods=["POST"]),
+            *self._pages,
         ]
         handlers: dict[type[Exception], Callable[[Request, Exception], Awaitable[Response]]] = {
             SynclineError: _answer_error,
@@ -93,7 +101,8 @@ class Api:
         }
         app = Starlette(routes=routes, exception_handlers=handlers)
         seconds_max = float(self._settings.http_request_seconds_max)
-        return AccessGate(app, token, seconds_max, self._metrics)
+        open_paths = {"/healthz", "/readyz", *(route.path for route in self._pages)}
+        return AccessGate(app, token, seconds_max, self._metrics, frozenset(open_paths))
 
     # Health.
 

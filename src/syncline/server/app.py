@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -71,7 +71,11 @@ class Router:
     """One process, one data folder, one port."""
 
     def __init__(
-        self, settings: Settings, log: Log, announce: Callable[[Announcement], None]
+        self,
+        settings: Settings,
+        log: Log,
+        announce: Callable[[Announcement], None],
+        pages: Mapping[str, tuple[str, bytes]] | None = None,
     ) -> None:
         self._settings = settings
         self._folder = str(Path(settings.store_folder).absolute())
@@ -80,7 +84,7 @@ class Router:
         self._files = DiskFiles()
         self._health = Health()
         self._metrics = Metrics()
-        self._api = Api(settings, self._health, self._metrics, clock_ms)
+        self._api = Api(settings, self._health, self._metrics, clock_ms, pages)
         self._tokens = Tokens.from_settings(settings, clock_ms)
         # Faces are registered here once the store is open; until then it turns everybody away.
         self._web_sockets = WebSockets(

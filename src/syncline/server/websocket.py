@@ -13,7 +13,6 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
 
 from syncline.server.allowance import Allowance
 from syncline.server.faces import Handler
@@ -58,13 +57,6 @@ class WebSocketLimits:
     bytes_per_second: int = 16 * MIB
 
 
-class _State(Enum):
-    OPEN = "open"
-    # A close frame has been sent; the transport is to end.
-    CLOSING = "closing"
-    LOST = "lost"
-
-
 class WebSocket(asyncio.Protocol):
     """A connection after its handshake; a `Peer` to its handler."""
 
@@ -72,10 +64,12 @@ class WebSocket(asyncio.Protocol):
         "_allowance",
         "_close_deadline",
         "_handler",
+        "_has_ended",
         "_heard_at",
         "_held",
         "_held_back",
         "_is_full",
+        "_is_lost",
         "_is_pinged",
         "_limits",
         "_loop",
@@ -87,8 +81,8 @@ class WebSocket(asyncio.Protocol):
         "_remote",
         "_slow_deadline",
         "_soon",
-        "_state",
         "_transport",
+        "_waiting_bytes_max",
         "_written_bytes",
     )
 
@@ -100,8 +94,8 @@ class WebSocket(asyncio.Protocol):
         limits: WebSocketLimits,
         loop: asyncio.AbstractEventLoop,
         *,
-        flush_soon: Callable[["WebSocket"], None],
-        on_lost: Callable[["WebSocket"], None],
+        flush_soon: Callable[["WebSocket"], object],
+        on_lost: Callable[["WebSocket"], object],
     ) -> None:
         self._loop = loop
         self._transport = transport
@@ -110,7 +104,9 @@ class WebSocket(asyncio.Protocol):
         self._limits = limits
         self._soon = flush_soon
         self._on_lost = on_lost
-        self._state = _State.OPEN
+        # No more messages; then, no more transport.
+        self._has_ended = False
+        self._is_lost = False
 
         self._heard_at = self._loop.time()
         self._is_pinged = False
@@ -121,6 +117,7 @@ class WebSocket(asyncio.Protocol):
         self._held_back = 0
         self._held: list[Incoming] = []
 
+        self._waiting_bytes_max = limits.waiting_bytes_max
         self._outgoing: list[bytes] = []
         self._outgoing_bytes = 0
         self._written_bytes = 0
@@ -140,27 +137,27 @@ class WebSocket(asyncio.Protocol):
 
     @property
     def waiting_bytes(self) -> int:
-        if self._state is _State.LOST:
+        if self._is_lost:
             return 0
         return self._outgoing_bytes + self._transport.get_write_buffer_size()
 
     @property
     def is_writable(self) -> bool:
         return (
-            self._state is _State.OPEN
+            not self._has_ended
             and not self._is_full
-            and self.waiting_bytes <= self._limits.waiting_bytes_max
+            and self.waiting_bytes <= self._waiting_bytes_max
         )
 
     def send(self, payload: bytes, *, is_text: bool) -> None:
         self.send_framed(frame(payload, is_text=is_text))
 
     def send_framed(self, frames: bytes) -> None:
-        if self._state is not _State.OPEN:
+        if self._has_ended:
             return
-        if self._is_full or self._outgoing_bytes > self._limits.waiting_bytes_max:
+        if self._is_full or self._outgoing_bytes > self._waiting_bytes_max:
             self._overrun_bytes += len(frames)
-            if self._overrun_bytes > self._limits.waiting_bytes_max:
+            if self._overrun_bytes > self._waiting_bytes_max:
                 self._cut_off_slow()
                 return
         if not self._outgoing:
@@ -179,7 +176,7 @@ class WebSocket(asyncio.Protocol):
         self._held_back &= ~_BY_HANDLER
 
     def close(self, code: int, reason: str = "") -> None:
-        if self._state is _State.OPEN:
+        if not self._has_ended:
             self._say_goodbye(code, reason)
             if self._transport.can_write_eof() and not self._transport.is_closing():
                 # The other side sees the end at once and need not wait for ours; what it still
@@ -187,15 +184,15 @@ class WebSocket(asyncio.Protocol):
                 self._transport.write_eof()
 
     def abort(self) -> None:
-        if self._state is _State.OPEN:
+        if not self._has_ended:
             self._end_messages(LOST, "")
-        if self._state is not _State.LOST:
+        if not self._is_lost:
             self._transport.abort()
 
     # What the transport tells.
 
     def data_received(self, data: bytes) -> None:
-        if self._state is not _State.OPEN:
+        if self._has_ended:
             return
         now = self._loop.time()
         self._heard_at = now
@@ -225,13 +222,13 @@ class WebSocket(asyncio.Protocol):
         if self._slow_deadline is not None:
             self._slow_deadline.cancel()
             self._slow_deadline = None
-        if self._state is _State.OPEN:
+        if not self._has_ended:
             self._handler.drained()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._state is _State.OPEN:
+        if not self._has_ended:
             self._end_messages(LOST, "")
-        self._state = _State.LOST
+        self._is_lost = True
         for deadline in (self._slow_deadline, self._close_deadline):
             if deadline is not None:
                 deadline.cancel()
@@ -248,16 +245,16 @@ class WebSocket(asyncio.Protocol):
         """Write what was sent in this turn."""
         if not self._outgoing:
             return
-        was_full = self.waiting_bytes > self._limits.waiting_bytes_max
+        size = self._outgoing_bytes
         self._write_outgoing()
-        if was_full and not self._is_full:
+        if size > self._waiting_bytes_max and not self._is_full:
             # The other side took all of it, so nobody else will say that there is room.
             self._overrun_bytes = 0
             self._loop.call_soon(self._tell_drained)
 
     def beat(self, now: float) -> None:
         """Ping who was silent for one interval, give up who was for two."""
-        if self._state is not _State.OPEN:
+        if self._has_ended:
             return
         if self._held_back:
             # We do not listen, so there is nothing to hear.
@@ -284,7 +281,7 @@ class WebSocket(asyncio.Protocol):
                 self._handler.received(payload, opcode == TEXT)
             else:
                 self._take_control(opcode, payload)
-            if self._state is not _State.OPEN:
+            if self._has_ended:
                 return
         violation = self._reader.violation
         if violation is not None:
@@ -323,16 +320,17 @@ class WebSocket(asyncio.Protocol):
 
     def _is_open(self) -> bool:
         """The transport may have failed already and only not have said so yet."""
-        return self._state is _State.OPEN and not self._transport.is_closing()
+        return not self._has_ended and not self._transport.is_closing()
 
     # Writing.
 
     def _write_outgoing(self) -> None:
         outgoing = self._outgoing
-        self._written_bytes += self._outgoing_bytes
-        self._outgoing = []
+        data = outgoing[0] if len(outgoing) == 1 else b"".join(outgoing)
+        outgoing.clear()
         self._outgoing_bytes = 0
-        self._transport.write(outgoing[0] if len(outgoing) == 1 else b"".join(outgoing))
+        self._written_bytes += len(data)
+        self._transport.write(data)
 
     def _tell_drained(self) -> None:
         if self.is_writable:
@@ -346,7 +344,7 @@ class WebSocket(asyncio.Protocol):
 
     def _check_progress(self, taken_bytes_before: int) -> None:
         self._slow_deadline = None
-        if self._state is not _State.OPEN:
+        if self._has_ended:
             return
         if self._written_bytes - self._transport.get_write_buffer_size() > taken_bytes_before:
             self._watch_progress()
@@ -374,7 +372,7 @@ class WebSocket(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _end_messages(self, code: int, reason: str) -> None:
-        self._state = _State.CLOSING
+        self._has_ended = True
         self._held = []
         self._outgoing = []
         self._outgoing_bytes = 0

@@ -1,7 +1,6 @@
 """A WebSocket without a socket: a transport and a loop that are moved by hand."""
 
 import asyncio
-import os
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -10,10 +9,11 @@ from websockets.utils import apply_mask
 from syncline.server.faces import Peer
 from syncline.server.websocket import WebSocket, WebSocketLimits
 
+MASK = b"\x37\xfa\x21\x3d"
 
-def masked(payload: bytes, first: int = 0x82, mask: bytes | None = None) -> bytes:
+
+def masked(payload: bytes, first: int = 0x82, mask: bytes = MASK) -> bytes:
     """A frame as a client sends it; `first` is FIN, reserved bits and opcode."""
-    mask = os.urandom(4) if mask is None else mask
     length = len(payload)
     if length < 126:
         head = bytes((first, 0x80 | length))
@@ -168,6 +168,7 @@ class RecordingHandler:
         self.drained_count = 0
         self.ends: list[tuple[int, str]] = []
         self.on_message: Callable[[bytes], object] = lambda _data: None
+        self.on_end: Callable[[], object] = lambda: None
 
     def opened(self, peer: Peer) -> None:
         self.peer = peer
@@ -182,6 +183,7 @@ class RecordingHandler:
 
     def closed(self, code: int, reason: str) -> None:
         self.ends.append((code, reason))
+        self.on_end()
 
 
 class SocketRig:

@@ -294,7 +294,8 @@ async def test_a_token_is_needed_for_all_but_health(rig: Rig) -> None:
 @pytest.mark.parametrize(
     "headers",
     [
-        {"origin": "http://127.0.0.1:8080"},
+        {"origin": "http://127.0.0.1:8081"},
+        {"origin": "https://127.0.0.1:8080"},
         {"origin": "null"},
         {"host": "router.example"},
         {"host": "127.0.0.1.example:8080"},
@@ -307,6 +308,11 @@ async def test_pages_of_a_browser_are_not_answered_without_a_token(
     answer = await rig.client(**headers).post("/api/queues", json={})
     assert (answer.status_code, answer.json()["error"]) == (403, "FOREIGN_ORIGIN")
     assert list(rig.store.streams()) == []
+
+
+async def test_our_own_pages_are_answered(rig: Rig) -> None:
+    client = rig.client(origin="http://127.0.0.1:8080")
+    assert (await client.post("/api/queues", json={})).status_code == 201
 
 
 @pytest.mark.parametrize("host", ["localhost", "localhost:8080", "[::1]:8080", "127.0.0.1:1"])

@@ -8,7 +8,8 @@ import pytest
 from syncline.errors import ConfigError
 from syncline.server.config import Config, Origin, check_token, load
 from syncline.server.origins import is_loopback
-from syncline.server.settings import SETTINGS, Settings
+from syncline.server.settings import SETTINGS, Settings, Value
+from syncline.server.websocket import WebSocketLimits
 
 TOKEN = "a-token-that-is-long"
 
@@ -106,10 +107,68 @@ def test_listening_to_other_machines_needs_a_switch_and_a_token() -> None:
         load_all(flags={"http.host": "0.0.0.0"})
     with pytest.raises(ConfigError, match="no token"):
         load_all(flags={"http.host": "0.0.0.0", "http.allow_remote": "true"})
-    config = load_all(
-        flags={"http.host": "0.0.0.0", "http.allow_remote": "true", "http.token": TOKEN}
-    )
+    remote = {"http.host": "0.0.0.0", "http.allow_remote": "true", "http.token": TOKEN}
+    config = load_all(flags=remote | {"documents.enabled": "false"})
     assert config.settings.http_host == "0.0.0.0"
+
+
+def test_documents_are_open_to_this_machine_only() -> None:
+    remote = {"http.host": "0.0.0.0", "http.allow_remote": "true", "http.token": TOKEN}
+    with pytest.raises(ConfigError, match=r"documents are open to all; set documents\.token_key"):
+        load_all(flags=remote)
+    with_key = load_all(flags=remote | {"documents.token_key": "k" * 32})
+    assert with_key.settings.has_token_keys
+    with_file = load_all(flags=remote | {"documents.token_key_files": "a.pem, b.pem"})
+    assert with_file.settings.documents_token_key_files == ("a.pem", "b.pem")
+    assert not load_all(flags={"http.host": "::1"}).settings.has_token_keys
+
+
+def test_a_list_is_an_array_in_the_file_and_has_commas_elsewhere() -> None:
+    wanted = ("same", "https://app.example", "http://localhost:3000")
+    text = "[websocket]\norigins = ['same', 'https://app.example', 'http://localhost:3000']"
+    for config in (
+        load_all(text),
+        load_all(variables={"SYNCLINE_WEBSOCKET_ORIGINS": ",".join(wanted)}),
+        load_all(flags={"websocket.origins": " , ".join((*wanted, ""))}),
+    ):
+        assert config.value("websocket.origins") == wanted
+    assert load_all(flags={"websocket.origins": ""}).settings.websocket_origins == ()
+
+
+@pytest.mark.parametrize("value", ["'same'", "[1]", "['same', 2]", "{}", "true"])
+def test_what_is_no_list_of_texts_is_refused(value: str) -> None:
+    with pytest.raises(ConfigError, match=r"websocket\.origins .* must be a list of texts"):
+        load_all(f"[websocket]\norigins = {value}")
+
+
+@pytest.mark.parametrize("origin", ["app.example", "https://app.example/page", "ws://x", "null"])
+def test_an_origin_that_no_page_has_is_refused(origin: str) -> None:
+    with pytest.raises(ConfigError, match=r"such as https://app\.example"):
+        load_all(flags={"websocket.origins": f"same,{origin}"})
+
+
+def test_every_page_may_come_only_where_tokens_are_asked_for() -> None:
+    with pytest.raises(ConfigError, match="every page"):
+        load_all(flags={"websocket.origins": "*"})
+    load_all(flags={"websocket.origins": "*", "documents.token_key": "k" * 32})
+
+
+def test_limits_reach_the_websockets() -> None:
+    flags = {
+        "websocket.message_bytes_max": "2000",
+        "websocket.connection_count_max": "3",
+        "websocket.connections_per_address_max": "2",
+        "websocket.heartbeat_seconds": "7",
+        "websocket.waiting_bytes_max": "70000",
+        "websocket.slow_seconds_max": "8",
+        "websocket.close_seconds_max": "9",
+        "websocket.messages_per_second": "10",
+        "websocket.bytes_per_second": "4000",
+    }
+    limits = load_all(flags=flags).settings.websocket_limits()
+    found = {f"websocket.{each.name}": str(getattr(limits, each.name)) for each in fields(limits)}
+    assert found == flags
+    assert Settings().websocket_limits() == WebSocketLimits()
 
 
 @pytest.mark.parametrize("token", ["short", "a token with spaces in it", "ein-schlüssel-wort"])
@@ -123,8 +182,16 @@ def test_one_token_is_enough() -> None:
         load_all(flags={"http.token": TOKEN, "http.token_file": "x"})
 
 
-def test_a_token_is_not_shown() -> None:
-    assert TOKEN not in repr(load_all(flags={"http.token": TOKEN}))
+@pytest.mark.parametrize("key", ["http.token", "documents.token_key"])
+def test_a_token_is_not_shown(key: str) -> None:
+    assert SETTINGS[key].is_secret
+    assert TOKEN not in repr(load_all(flags={key: TOKEN}))
+
+
+def test_a_secret_of_the_wrong_type_is_not_shown() -> None:
+    with pytest.raises(ConfigError, match="must be text") as caught:
+        load_all("[documents]\ntoken_key = ['a-token-that-is-long']")
+    assert TOKEN not in str(caught.value)
 
 
 def test_a_message_must_fit_a_request() -> None:
@@ -161,10 +228,21 @@ def test_every_setting_has_a_field_of_its_name() -> None:
 
 
 def test_defaults_can_be_written_in_a_file() -> None:
-    lines = [
-        f"{key} = {str(setting.default).lower() if setting.type is bool else repr(setting.default)}"
-        for key, setting in SETTINGS.items()
-    ]
+    lines = [f"{key} = {as_toml(setting.default)}" for key, setting in SETTINGS.items()]
     text = "\n".join(lines)
-    assert set(tomllib.loads(text)) == {"store", "queues", "http", "upkeep", "log"}
+    assert set(tomllib.loads(text)) == {
+        "store",
+        "queues",
+        "http",
+        "websocket",
+        "documents",
+        "upkeep",
+        "log",
+    }
     assert load_all(text).settings == Settings()
+
+
+def as_toml(value: Value) -> str:
+    if isinstance(value, tuple):
+        return repr(list(value))
+    return str(value).lower() if isinstance(value, bool) else repr(value)
