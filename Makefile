@@ -10,7 +10,7 @@ setup := $(PYTHON) tools/setup_environment.py
 bin := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-all check format coverage bench constraints clean
+.PHONY: help serve test test-all check format coverage bench pages constraints clean
 
 help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ bench: ## Measure against others: make bench NAME=log
 	@test -n "$(NAME)" || { echo "say which: make bench NAME=log" >&2; exit 2; }
 	@$(setup) --extra fast --extra bench
 	@$(bin)/python -m bench.$(NAME) $(ARGS)
+
+pages: ## Build the pages that a router serves, from web/
+	@$(PYTHON) tools/build_pages.py
 
 constraints: ## Write constraints.txt anew from what is installed
 	@$(bin)/python tools/write_constraints.py

@@ -29,6 +29,8 @@ def test_every_setting_is_on_its_page_with_its_default() -> None:
     assert list(found) == list(SETTINGS)
     for key, setting in SETTINGS.items():
         default = str(setting.default).lower() if setting.type is bool else str(setting.default)
+        if isinstance(setting.default, tuple):
+            default = ", ".join(setting.default)
         assert found[key][1] == default
         assert found[key][3] == setting.about.strip("`")
         if setting.type is int:

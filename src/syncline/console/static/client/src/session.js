@@ -1,0 +1,330 @@
+/**
+ * All documents of one client over one connection after another: a machine without socket, clock or chance.
+ *
+ * Steps come in with the time, what is to be done goes out by `take`, in order. `dueAt` says when `wake` wants to
+ * be called.
+ *
+ * - There is at most one connection or attempt. Nothing but `hello` is said before `welcome`.
+ * - An attempt has failed if it ends before `welcome`, or for what was said in it.
+ * - After `attemptsMax` failed ones in a row the session is offline until `goOnline`.
+ */
+import { waitMs } from "./backoff.js";
+import { ClosedError, ProtocolError, RefusedError } from "./errors.js";
+import { VERSION } from "./messages.js";
+import { Replica } from "./replica.js";
+import { SEND_LIMITS, SendBuffer } from "./send-buffer.js";
+/** Until `welcome`, from the moment of dialing. */
+const ATTEMPT_MS = 15_000;
+/** Until the router says otherwise. */
+const FRAME_BYTES_MAX = 1024 * 1024;
+const PRESENCE_BYTES_MAX = 4096;
+/** Close codes after which the client does not come back by itself. */
+const FINAL = new Map([
+    [4401, "unauthorized"],
+    [4409, "displaced"],
+    [4426, "version"],
+]);
+/** Close codes for what was said. It would be said again, so such an end is a failed attempt. */
+const COMPLAINTS = new Map([
+    [1009, "limit"],
+    [4400, "malformed"],
+    [4403, "forbidden"],
+    [4408, "malformed"],
+    [4429, "limit"],
+]);
+export class Session {
+    options;
+    status = "connecting";
+    phase = "new";
+    replicas = new Map();
+    /** Of closed documents too: their clocks go on when they are opened again. */
+    buffers = new Map();
+    /** How many subscriptions of a document were asked for on this connection and not answered. */
+    asked = new Map();
+    replicaOptions;
+    actions = [];
+    failedCount = 0;
+    waitCount = 0;
+    /** The next attempt, or the end of patience with this one. */
+    phaseEndsAt = null;
+    heartbeatMs = 0;
+    heardAt = 0;
+    pingedAt = null;
+    constructor(options) {
+        this.options = options;
+        this.replicaOptions = {
+            client: options.client,
+            holdBackMax: options.holdBackMax,
+            random: options.random,
+            frameBytesMax: FRAME_BYTES_MAX,
+            presenceBytesMax: PRESENCE_BYTES_MAX,
+        };
+    }
+    /** What is to be done, oldest first; empty when there is nothing. */
+    take() {
+        const actions = this.actions;
+        this.actions = [];
+        return actions;
+    }
+    get dueAt() {
+        let dueAt = Math.min(this.phaseEndsAt ?? Infinity, this.heartbeatAt);
+        for (const replica of this.replicas.values())
+            dueAt = Math.min(dueAt, replica.dueAt);
+        return dueAt;
+    }
+    get isDialing() {
+        return this.phase === "dialing";
+    }
+    get client() {
+        return this.options.client;
+    }
+    replica(name) {
+        return this.replicas.get(name);
+    }
+    // ------------------------------------------------------------------------------- the application
+    start(now) {
+        if (this.phase === "new")
+            this.dial(now);
+    }
+    /** Connects now, whether it waits, has given up or was sent away. */
+    goOnline(now) {
+        if (this.phase === "closed")
+            throw new ClosedError("the client is closed; make a new one with `connect`");
+        if (this.phase !== "waiting" && this.phase !== "offline" && this.phase !== "ended")
+            return;
+        this.failedCount = 0;
+        this.waitCount = 0;
+        this.disconnect("connecting");
+        this.dial(now);
+    }
+    open(name, kind) {
+        const open = this.replicas.get(name);
+        if (open !== undefined)
+            return open;
+        const out = {
+            send: (message) => this.send(message),
+            tell: (event) => void this.actions.push({ type: "tell", replica, event }),
+        };
+        const replica = new Replica(name, kind, this.bufferOf(name), out, this.replicaOptions);
+        this.replicas.set(name, replica);
+        if (this.phase === "open")
+            replica.connected(false);
+        if (this.phase === "offline" || this.phase === "ended")
+            replica.disconnected(this.phase === "offline" ? "offline" : "closed");
+        return replica;
+    }
+    close(name) {
+        this.replicas.get(name)?.close();
+        this.replicas.delete(name);
+    }
+    /** Says goodbye; nothing more comes. */
+    end() {
+        if (this.phase === "closed")
+            return;
+        const isConnected = this.phase === "dialing" || this.phase === "greeting" || this.phase === "open";
+        if (isConnected)
+            this.actions.push({ type: "hangUp", code: 1000, reason: "" });
+        this.phase = "closed";
+        this.phaseEndsAt = null;
+        for (const name of [...this.replicas.keys()])
+            this.close(name);
+        this.setStatus("closed", null);
+    }
+    renewToken(token) {
+        if (this.phase === "open")
+            this.send({ type: "token", token });
+    }
+    // -------------------------------------------------------------------------------- the connection
+    /** The socket of the attempt is open. */
+    opened(token, now) {
+        if (this.phase !== "dialing")
+            return;
+        this.phase = "greeting";
+        this.heardAt = now;
+        this.pingedAt = null;
+        const { client, policy } = this.options;
+        this.send({ type: "hello", client, version: VERSION, policy, ...(token === null ? {} : { token }) });
+    }
+    /** The attempt failed or the connection ended. 1006 stands for an end without a close frame. */
+    closed(code, reason, now) {
+        const wasWelcomed = this.phase === "open";
+        if (!wasWelcomed && this.phase !== "dialing" && this.phase !== "greeting")
+            return;
+        this.asked.clear();
+        const final = FINAL.get(code);
+        if (final !== undefined)
+            return this.giveUp("ended", "closed", refusal(final, reason));
+        const complaint = COMPLAINTS.get(code);
+        const error = complaint === undefined ? null : refusal(complaint, reason);
+        if (error !== null)
+            this.actions.push({ type: "error", error });
+        if (wasWelcomed && error === null) {
+            this.failedCount = 0;
+            this.waitCount = 0;
+        }
+        else {
+            this.failedCount += 1;
+        }
+        if (this.failedCount >= this.options.attemptsMax)
+            return this.giveUp("offline", "offline", null);
+        this.phase = "waiting";
+        this.phaseEndsAt = now + waitMs(this.waitCount, this.options.random);
+        this.waitCount += 1;
+        this.disconnect("connecting");
+    }
+    /** A frame came that is no message of this protocol. */
+    receivedNonsense(error, now) {
+        this.actions.push({ type: "hangUp", code: 4400, reason: "malformed: not a message of this protocol" });
+        this.closed(4400, `malformed: ${error.message}`, now);
+    }
+    wake(now) {
+        if (this.phaseEndsAt !== null && this.phaseEndsAt <= now) {
+            if (this.phase === "waiting") {
+                this.dial(now);
+            }
+            else {
+                this.lose(now);
+            }
+        }
+        if (this.heartbeatAt <= now)
+            this.beat(now);
+        for (const replica of this.replicas.values())
+            replica.wake(now);
+    }
+    // ------------------------------------------------------------------------------------ the router
+    received(message, now) {
+        if (this.phase !== "greeting" && this.phase !== "open")
+            return;
+        this.heardAt = now;
+        this.pingedAt = null;
+        if (message.type === "welcome")
+            return this.takeWelcome(message, now);
+        if (message.type === "error")
+            return this.takeFailure(message, now);
+        if (this.phase !== "open" || message.type === "pong")
+            return;
+        const replica = this.replicas.get(message.document);
+        if (message.type !== "subscribed") {
+            replica?.receive(message, now);
+            return;
+        }
+        const wasAsked = this.asked.has(message.document);
+        if (!this.isLastAnswer(message.document))
+            return;
+        if (replica !== undefined) {
+            replica.takeSubscribed(message, now);
+        }
+        else if (!wasAsked) {
+            // Restored by the router for a document that nobody has open here.
+            this.send({ type: "unsubscribe", document: message.document, epoch: message.epoch });
+        }
+    }
+    takeWelcome(message, now) {
+        if (this.phase !== "greeting")
+            return;
+        if (message.version !== VERSION) {
+            this.actions.push({ type: "hangUp", code: 4426, reason: "version: not spoken here" });
+            return this.closed(4426, `version: the router speaks version ${message.version}, this client ${VERSION}`, now);
+        }
+        this.phase = "open";
+        this.phaseEndsAt = null;
+        this.heartbeatMs = message.heartbeat_ms;
+        this.replicaOptions.frameBytesMax = limitOf(message, "frame_bytes") ?? FRAME_BYTES_MAX;
+        this.replicaOptions.presenceBytesMax = limitOf(message, "presence_bytes") ?? PRESENCE_BYTES_MAX;
+        this.setStatus("live", null);
+        const restored = new Set(message.restored);
+        for (const replica of this.replicas.values()) {
+            if (!replica.isClosed)
+                replica.connected(restored.has(replica.name));
+        }
+    }
+    takeFailure(failure, now) {
+        const name = failure.document ?? null;
+        const replica = name === null ? undefined : this.replicas.get(name);
+        if (name === null || replica === undefined) {
+            const error = new RefusedError(failure.code, failure.message, failure.retriable, name);
+            this.actions.push({ type: "error", error });
+            return;
+        }
+        // A subscription is answered by `subscribed` or by an error without a clock. `unexpected` is about the past.
+        const isOfSubscription = (failure.clock ?? null) === null && failure.code !== "unexpected" && this.asked.has(name);
+        replica.takeFailure(failure, isOfSubscription && this.isLastAnswer(name), now);
+    }
+    /** Counts an answer to `subscribe`; of several under way only the last one counts. */
+    isLastAnswer(name) {
+        const left = (this.asked.get(name) ?? 1) - 1;
+        if (left > 0) {
+            this.asked.set(name, left);
+        }
+        else {
+            this.asked.delete(name);
+        }
+        return left === 0;
+    }
+    // ---------------------------------------------------------------------------------------- within
+    dial(now) {
+        this.phase = "dialing";
+        this.phaseEndsAt = now + ATTEMPT_MS;
+        this.setStatus("connecting", null);
+        this.actions.push({ type: "dial" });
+    }
+    giveUp(phase, status, error) {
+        this.phase = phase;
+        this.phaseEndsAt = null;
+        if (error !== null)
+            this.actions.push({ type: "error", error });
+        this.disconnect(status, error);
+    }
+    disconnect(status, error = null) {
+        for (const replica of this.replicas.values())
+            replica.disconnected(status, error);
+        this.setStatus(status, error);
+    }
+    lose(now) {
+        this.actions.push({ type: "hangUp", code: 4000, reason: "no answer" });
+        this.closed(1006, "", now);
+    }
+    // A browser shows no WebSocket pings to its pages, so it is asked from here.
+    get heartbeatAt() {
+        if (this.phase !== "open" || this.heartbeatMs === 0)
+            return Infinity;
+        // From the ping itself, not from what was heard last: a page that slept asks before it gives up.
+        return (this.pingedAt ?? this.heardAt) + this.heartbeatMs;
+    }
+    beat(now) {
+        if (this.pingedAt !== null)
+            return this.lose(now);
+        this.pingedAt = now;
+        this.send({ type: "ping" });
+    }
+    send(message) {
+        if (message.type === "subscribe") {
+            this.asked.set(message.document, (this.asked.get(message.document) ?? 0) + 1);
+        }
+        this.actions.push({ type: "send", message });
+    }
+    bufferOf(name) {
+        const known = this.buffers.get(name);
+        if (known !== undefined)
+            return known;
+        const { sendLimits = SEND_LIMITS, journalOf } = this.options;
+        const buffer = new SendBuffer(sendLimits, journalOf?.(name) ?? null);
+        this.buffers.set(name, buffer);
+        return buffer;
+    }
+    setStatus(status, error) {
+        if (this.status === status)
+            return;
+        this.status = status;
+        this.actions.push({ type: "status", status, error });
+    }
+}
+function limitOf({ limits }, name) {
+    const limit = Object.hasOwn(limits, name) ? limits[name] : null;
+    return typeof limit === "number" ? limit : null;
+}
+/** The reason of a close frame is `code: message`; the code may be a finer one than the number says. */
+function refusal(fallback, reason) {
+    const [, code, message] = /^([a-z_]+): (.*)$/s.exec(reason) ?? [];
+    return new RefusedError(code ?? fallback, message ?? reason, false);
+}
