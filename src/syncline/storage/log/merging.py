@@ -41,7 +41,7 @@ _KeptRow = tuple[bytes, int, int]
 def merge(files: Files, job: MergeJob) -> MergeResult:
     """Raises CorruptionError for a run that cannot be opened, StoreFullError, DeviceError."""
     with ExitStack() as stack:
-        table = stack.enter_context(LiveTable(files, job.table_paths))
+        table = stack.enter_context(LiveTable(files, job.table_paths, job.table_key))
         runs = _open_runs(files, job.run_paths, job.listed, stack)
         others = _open_runs(files, job.other_run_paths, job.listed, stack)
         sources = [_Source(run, _live_flags(run, table)) for run in runs]
@@ -62,7 +62,7 @@ def measure(files: Files, job: MeasureJob) -> MeasureResult:
     """Raises CorruptionError for a run that cannot be opened."""
     live: list[tuple[str, tuple[int, int]]] = []
     with ExitStack() as stack:
-        table = stack.enter_context(LiveTable(files, job.table_paths))
+        table = stack.enter_context(LiveTable(files, job.table_paths, job.table_key))
         others = _open_runs(files, job.other_run_paths, job.listed, stack)
         for path in job.run_paths:
             with ExitStack() as inner:

@@ -99,7 +99,10 @@ def seal(files: Files, job: SealJob) -> SealResult:
     snapshot_streams: set[bytes] = set()
     newest_first = sorted(zip(job.segment_numbers, job.segment_paths, strict=True))[::-1]
     number_behind = _number_behind(files, job, newest_first[0])
-    with LiveTable(files, job.table_paths) as table, RunWriter(files, job.run_path) as writer:
+    with (
+        LiveTable(files, job.table_paths, job.table_key) as table,
+        RunWriter(files, job.run_path) as writer,
+    ):
         for number, path in newest_first:
             data = _read(files, path, job.segment_bytes)
             if data is None:

@@ -1,4 +1,4 @@
-"""The queue table: a memory-mapped file of 64-byte slots, found by the stream's own bytes.
+"""The queue table: a memory-mapped file of 64-byte slots, found by a hash of the stream.
 
 Invariants:
 - A slot is written only after the record that justifies it is durable: the kernel may write a
@@ -36,6 +36,7 @@ from syncline.storage.log.format import (
     parse_slot,
     parse_table_header,
     slot_index,
+    slot_key,
 )
 
 CAPACITY_MIN: Final = 1024
@@ -93,7 +94,9 @@ def _open_generation(files: Files, path: str, number: int) -> _Generation:
 class Table:
     """All generations of the table as one map from stream to slot."""
 
-    def __init__(self, current: _Generation, older: _Generation | None) -> None:
+    def __init__(self, current: _Generation, older: _Generation | None, key: bytes) -> None:
+        self.key = key
+        self._slot_key = slot_key(key)
         self._current = current
         self._older = older
         # Between these log positions strays were written; how many slots are known to be none.
@@ -112,8 +115,11 @@ class Table:
             self.applied = header.applied
 
     @classmethod
-    def open(cls, files: Files, generations: list[tuple[int, str]]) -> Self:
-        """`generations` as (number, path), newest first; one, or two while the table grows."""
+    def open(cls, files: Files, generations: list[tuple[int, str]], key: bytes) -> Self:
+        """`generations` as (number, path), newest first; one, or two while the table grows.
+
+        `key` is the store's: it decides where each stream is looked for.
+        """
         opened: list[_Generation] = []
         try:
             for number, path in generations:
@@ -122,7 +128,7 @@ class Table:
             for generation in opened:
                 generation.close()
             raise
-        return cls(opened[0], opened[1] if len(opened) > 1 else None)
+        return cls(opened[0], opened[1] if len(opened) > 1 else None, key)
 
     @property
     def generation_number(self) -> int:
@@ -302,7 +308,7 @@ class Table:
     def _find_in(self, generation: _Generation, stream: bytes) -> int:
         table = generation.map
         capacity = generation.capacity
-        index = slot_index(stream, capacity)
+        index = slot_index(stream, capacity, self._slot_key)
         for _ in range(capacity):
             offset = TABLE_HEADER_BYTES + index * SLOT_BYTES
             found = table[offset : offset + SLOT_STATE_OFFSET + 1]
@@ -319,7 +325,7 @@ class Table:
         """The first free slot. Deleted ones are used again only while no older copy can exist."""
         table = self._current.map
         capacity = self._current.capacity
-        index = slot_index(stream, capacity)
+        index = slot_index(stream, capacity, self._slot_key)
         for _ in range(capacity):
             offset = TABLE_HEADER_BYTES + index * SLOT_BYTES
             found = table[offset : offset + SLOT_STATE_OFFSET + 1]

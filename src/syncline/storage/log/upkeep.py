@@ -293,6 +293,7 @@ class Upkeep:
             tuple(self._table.paths()),
             self._new_name("r", ".run", f"{self._folder}/runs"),
             self._segments.tag,
+            self._table.key,
         )
 
     def _run_task(self, save: Callable[[], bool]) -> MergeJob | MeasureJob | None:
@@ -304,7 +305,7 @@ class Upkeep:
                 return None
             self._dead_row_count = 0
             names = tuple(self._runs.path(name) for name in self._runs.names)
-            return MeasureJob(names, paths, names, tuple(listed))
+            return MeasureJob(names, paths, names, tuple(listed), self._table.key)
         chosen = choose_merge(
             [run for run in listed if run.name in self._runs.names], self._measured
         )
@@ -320,6 +321,7 @@ class Upkeep:
             self._new_name("r", ".run", f"{self._folder}/runs"),
             tuple(self._runs.path(name) for name in self._runs.names if name not in chosen),
             tuple(self._manifest.state.runs),
+            self._table.key,
         )
 
     # ---- Done ----
