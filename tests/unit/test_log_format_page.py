@@ -11,7 +11,7 @@ from syncline.storage.log.format import RecordKind
 from syncline.storage.log.manifest import Manifest, ManifestState
 from syncline.storage.log.run_writer import write_run
 from syncline.storage.log.runs import Run
-from syncline.storage.log.scan import WholeBatch, batches
+from syncline.storage.log.scan import WholeBatch, batches, records_of
 from syncline.testing.files import SimulatedFiles
 from tests.documents import ROOT
 from tests.log_files import put
@@ -89,10 +89,11 @@ def test_bytes_on_the_page_are_those_of_the_encoders(name: str) -> None:
 
 def test_the_batch_on_the_page_is_read() -> None:
     data = shown("batch header") + shown("create record") + shown("message record")
-    first, *_ = batches(data.ljust(8192, b"\0"), START, None)
+    data = data.ljust(8192, b"\0")
+    first, *_ = batches(data, START, None)
     assert isinstance(first, WholeBatch)
     assert (first.header.number, first.header.epoch) == (1, 1)
-    assert [(record[0], record[1]) for record in first.records] == [
+    assert [(record[0], record[1]) for record in records_of(data, START, first)] == [
         (CREATED_AT, RecordKind.CREATE),
         (MESSAGE_AT, RecordKind.MESSAGE),
     ]

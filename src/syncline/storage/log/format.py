@@ -200,6 +200,17 @@ def parse_batch_header(data: bytes | memoryview, offset: int, position: int) -> 
     return BatchHeader(epoch, number, position, time_ms, length, count, previous, crc)
 
 
+def claimed_length(data: bytes, offset: int) -> tuple[int, int]:
+    """For which position the batch header at `offset` was written, and the length of its records.
+
+    Both unchecked; (0, 0) if it is cut off.
+    """
+    if offset + BATCH_HEADER_BYTES > len(data):
+        return 0, 0
+    _, _, _, position, _, length, *_ = BATCH_HEADER.unpack_from(data, offset)
+    return position, length
+
+
 def encode_record(
     position: int,
     epoch: int,

@@ -64,6 +64,7 @@ from syncline.values.ids import StreamId
 # positions that are sealed by now, pages of a growing table copied. A little at a time, so that no
 # batch waits.
 _TAILS_PER_BATCH: Final = 256
+_TAILS_AT_ONCE: Final = 2048
 _SWEEP_PER_BATCH: Final = 128
 _MOVED_PAGES_PER_BATCH: Final = 4
 _STRAY_SLOTS_PER_BATCH: Final = 1024
@@ -369,7 +370,10 @@ class LogStore:
     def take_job(self) -> Job | None:
         if self._upkeep.is_busy:
             return None
-        self._residents.apply_tails(len(self._residents.tails))
+        self._residents.apply_tails(_TAILS_AT_ONCE)
+        if self._residents.tails:
+            # The table is not yet what the log says; more of them with the next call.
+            return None
         self._table.bury_strays(_STRAY_SLOTS_AT_ONCE)
         if self._table.may_have_strays:
             # What is sealed or merged away must be judged by a table without them.
