@@ -137,7 +137,10 @@ def test_only_what_batches_reach_is_kept_of_a_segment(monkeypatch: pytest.Monkey
     files.make_folder("/wal")
     segment = SegmentBuilder(5, first_batch=1, segment_bytes=size)
     # Remains of an older segment are no batches of this one.
-    segment.data[2 * MIB : 2 * MIB + 48] = SegmentBuilder(4).data[:48]
+    older = SegmentBuilder(4, segment_bytes=size)
+    older.end = 3 * MIB
+    older.add([message(stream_id(1), 1, b"old")])
+    segment.data[:] = older.data
     segment.add([message(stream_id(1), 1, b"x" * (MIB + 100))])
     put(files, "/wal/000000000005.wal", bytes(segment.data))
     lengths: list[int] = []

@@ -268,9 +268,16 @@ class Table:
             generation.file.sync()
 
     def used_images(self, chunk_slots: int) -> Iterator[bytes]:
-        """Every used slot as it is, a chunk at a time; the table may change between chunks."""
-        for generation in self._generations():
+        """Every used slot as it is, a chunk at a time; the table may change between chunks.
+
+        Oldest generation first: what is copied out of it before its turn is met in the newer one.
+        """
+        generation: _Generation | None = None
+        while (generation := self._newer_than(generation)) is not None:
             for start in range(0, generation.capacity, chunk_slots):
+                if generation not in self._generations():
+                    # Dropped since the last chunk: all of it has been copied.
+                    break
                 end = min(start + chunk_slots, generation.capacity)
                 data = generation.map[generation.offset_of(start) : generation.offset_of(end)]
                 for index in _indexes(data, SLOT_USED):
@@ -279,6 +286,10 @@ class Table:
                         continue
                     if generation is self._current or self._find_in(self._current, image[:24]) < 0:
                         yield image
+
+    def _newer_than(self, generation: _Generation | None) -> _Generation | None:
+        number = 0 if generation is None else generation.number
+        return next((each for each in self._generations()[::-1] if each.number > number), None)
 
     def damaged_images(self, chunk_slots: int) -> Iterator[list[bytes]]:
         """Slots of the current generation that fail their check, those of each chunk in a list."""
