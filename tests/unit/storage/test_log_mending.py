@@ -30,8 +30,12 @@ def test_what_scrubbing_finds_is_mended_with_the_next_upkeep() -> None:
     assert run_jobs(store) == 1
     assert files.list("/data/runs") != [name]
     assert run_jobs(store) == 0, "once is enough"
-    # The gap is met by a reader, and is no reason to write a sound run anew.
+    store.close()
+    store = LogStore.open("/data", files, options, now_ms=1, random_bytes=chance.randbytes)
+    run_jobs(store)
+    # A reader meets the gap, and that is no reason to write a sound run anew.
     assert len(store.read(stream, 1, 1000, 1 << 20)) == 199
+    assert [damage.lost_count for damage in store.damage()] == [1]
     assert run_jobs(store) == 0
     store.close()
 

@@ -35,6 +35,10 @@ class Subject:
         chance = random.Random(5).randbytes
         return LogStore.open("/data", self.files, options, now_ms=1, random_bytes=chance)
 
+    def reopen(self) -> None:
+        self.store.close()
+        self.store = self._opened()
+
     def put(self, up_to_seq: int, state: bytes) -> None:
         self.store.put_snapshot(DOCUMENT, up_to_seq, state, 1)
         self.store.truncate_before(DOCUMENT, up_to_seq + 1)
@@ -125,6 +129,17 @@ def test_without_an_older_one_the_error_names_the_document(
             subject.store.snapshot(DOCUMENT)
     assert subject.damage_of_document()
     # A new one heals the document, whatever the lost one covered.
+    subject.put(2, b"made anew")
+    assert subject.store.snapshot(DOCUMENT) == Snapshot(2, 1, b"made anew")
+
+
+def test_a_document_whose_snapshot_is_lost_takes_a_new_one_after_a_restart(
+    subject: Subject,
+) -> None:
+    subject.put(2, NEW)
+    subject.seal()
+    subject.damage(NEW)
+    subject.reopen()
     subject.put(2, b"made anew")
     assert subject.store.snapshot(DOCUMENT) == Snapshot(2, 1, b"made anew")
 

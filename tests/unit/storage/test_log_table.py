@@ -2,9 +2,11 @@
 
 import random
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from syncline.storage.files import DiskFiles
 from syncline.storage.log.format import SLOT_USED, encode_slot, slot_index, slot_key
 from syncline.storage.log.preparing import write_table
 from syncline.storage.log.table import Table, capacity_for
@@ -61,3 +63,32 @@ def test_where_streams_meet_depends_on_the_key_of_the_store() -> None:
     ids = [random_id(number) for number in range(4_000)]
     meeting = [stream for stream in ids if slot_index(stream, 64, slot_key(KEY)) == 5]
     assert len({slot_index(stream, 64, slot_key(bytes(16))) for stream in meeting}) > 20
+
+
+def put_stream(table: Table, stream: bytes) -> None:
+    table.write(table.place(stream), encode_slot(stream, 0, 1, 1, 0, 0, 0, SLOT_USED))
+
+
+@pytest.mark.parametrize("moved_after", [0, 1, 100])
+def test_a_walk_finds_all_streams_though_they_move_meanwhile(
+    moved_after: int, tmp_path: Path
+) -> None:
+    # On the disk, where the map of a file that was dropped cannot be read any more.
+    files, first, second = DiskFiles(), f"{tmp_path}/1.tab", f"{tmp_path}/2.tab"
+    write_table(files, first, 1024, 1)
+    write_table(files, second, 2048, 2)
+    table = Table.open(files, [(1, first)], KEY)
+    ids = [random_id(number) for number in range(300)]
+    for stream in ids[:200]:
+        put_stream(table, stream)
+    table.grow_into(files, second, 2)
+    for stream in ids[200:]:
+        put_stream(table, stream)
+    walk = table.used_images(16)
+    found = [next(walk)[:24] for _ in range(moved_after)]
+    while not table.move_some(1):
+        pass
+    table.drop_older()
+    found += [image[:24] for image in walk]
+    assert set(found) == set(ids)
+    table.close()
