@@ -24,6 +24,8 @@ from syncline.storage.log.run_writer import NewRow
 
 SEGMENT_BYTES = 64 * 1024
 EPOCH = 3
+# Of tables made here.
+SLOT_KEY = log_format.slot_key(log_format.NO_TABLE_KEY)
 
 
 def stream_id(number: int) -> bytes:
@@ -140,7 +142,7 @@ def table_image(slots: Iterable[Slot], capacity: int = 64, generation: int = 1) 
     header = log_format.encode_table_header(capacity, 0, 0, 0, generation)
     table[: len(header)] = header
     for found in slots:
-        index = log_format.slot_index(found.stream, capacity)
+        index = log_format.slot_index(found.stream, capacity, SLOT_KEY)
         while table[slot_offset(index) + log_format.SLOT_STATE_OFFSET] != SLOT_NEVER_USED:
             index = (index + 1) % capacity
         image = log_format.encode_slot(
@@ -164,7 +166,7 @@ def slot_offset(index: int) -> int:
 def find_slot(table: bytes, stream: bytes) -> int:
     """The index of a stream's slot, or -1: one stream at a time, as plainly as can be."""
     capacity = (len(table) - TABLE_HEADER_BYTES) // SLOT_BYTES
-    index = log_format.slot_index(stream, capacity)
+    index = log_format.slot_index(stream, capacity, SLOT_KEY)
     for _ in range(capacity):
         image = table[slot_offset(index) : slot_offset(index) + SLOT_BYTES]
         if image[log_format.SLOT_STATE_OFFSET] == SLOT_NEVER_USED:

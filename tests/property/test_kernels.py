@@ -14,20 +14,29 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 from syncline.kernels.crc32c import crc32c_rows
-from syncline.kernels.slots import SlotFinder, start_slots
+from syncline.kernels.slots import SlotFinder, scaled, start_slots
 from syncline.storage.files import DiskFiles
 from syncline.storage.log import format as log_format
 from syncline.storage.log.format import HAS_SNAPSHOT, SLOT_DELETED, SLOT_USED, Slot
 from syncline.storage.log.liveness import LiveTable
 from syncline.testing.files import SimulatedFiles
-from tests.log_files import find_slot, put, slot, slot_offset, stream_id, table_image, take
+from tests.log_files import (
+    SLOT_KEY,
+    find_slot,
+    put,
+    slot,
+    slot_offset,
+    stream_id,
+    table_image,
+    take,
+)
 
 
 def as_rows(streams: list[bytes]) -> npt.NDArray[np.uint8]:
     return np.frombuffer(b"".join(streams), np.uint8).reshape(-1, 24)
 
 
-# Ids that meet in the same slots, run over the end of the table, or end in zeros.
+# Ids that differ in little, or end in zeros; tables are so full that many of them meet.
 crowded_ids = st.builds(
     lambda head, tail: head + tail,
     st.sampled_from([bytes(8), b"\xff" * 8, b"\0" * 7 + b"\x80", b"\xff" * 7 + b"\x7f"]),
@@ -70,14 +79,24 @@ def test_crc_of_rows_wants_rows() -> None:
 
 
 @given(st.lists(st.integers(0, (1 << 64) - 1), min_size=1), st.integers(1, (1 << 40) - 1))
-def test_search_starts_at_the_exact_slot(firsts: list[int], capacity: int) -> None:
+def test_numbers_are_scaled_exactly(numbers: list[int], capacity: int) -> None:
     # The edges of a slot are where an inexact product would fall to the wrong side.
     edges = [-(-(slot << 64) // capacity) for slot in (0, 1, capacity // 2, capacity - 1)]
-    firsts += [value for edge in edges for value in (edge - 1, edge) if 0 <= value < 1 << 64]
-    expected = [
-        log_format.slot_index(value.to_bytes(8, "little") + bytes(16), capacity) for value in firsts
-    ]
-    assert start_slots(np.array(firsts, np.uint64), capacity).tolist() == expected
+    numbers += [value for edge in edges for value in (edge - 1, edge) if 0 <= value < 1 << 64]
+    expected = [value * capacity >> 64 for value in numbers]
+    assert scaled(np.array(numbers, np.uint64), capacity).tolist() == expected
+
+
+@given(
+    st.lists(ids, min_size=1), st.integers(1, (1 << 40) - 1), st.binary(min_size=16, max_size=16)
+)
+def test_search_starts_where_it_does_for_one_stream(
+    streams: list[bytes], capacity: int, table_key: bytes
+) -> None:
+    key = log_format.slot_key(table_key)
+    words = as_rows(streams).view("<u8")
+    expected = [log_format.slot_index(stream, capacity, key) for stream in streams]
+    assert start_slots(words, capacity, key).tolist() == expected
 
 
 @given(slot_lists, st.lists(ids, max_size=10), capacities)
@@ -86,7 +105,7 @@ def test_streams_are_found_where_a_plain_search_finds_them(
 ) -> None:
     table = table_image(present, capacity)
     wanted = [found.stream for found in present] + others
-    finder = SlotFinder(np.frombuffer(table, np.uint8))
+    finder = SlotFinder(np.frombuffer(table, np.uint8), SLOT_KEY)
     assert finder.capacity == capacity
     assert finder.find(as_rows(wanted)).tolist() == [find_slot(table, stream) for stream in wanted]
 
@@ -97,7 +116,7 @@ def test_what_is_found_is_what_the_slot_says(
 ) -> None:
     by_stream = {found.stream: found for found in present}
     wanted = [*by_stream, *others]
-    finder = SlotFinder(np.frombuffer(table_image(present, capacity), np.uint8))
+    finder = SlotFinder(np.frombuffer(table_image(present, capacity), np.uint8), SLOT_KEY)
     found = finder.look_up(as_rows(wanted))
     assert not found.is_unsure.any()
     for place, stream in enumerate(wanted):
@@ -113,7 +132,7 @@ def test_what_is_found_is_what_the_slot_says(
 
 def test_a_full_table_ends_the_search() -> None:
     present = [slot(stream_id(number)) for number in range(16)]
-    finder = SlotFinder(np.frombuffer(table_image(present, 16), np.uint8))
+    finder = SlotFinder(np.frombuffer(table_image(present, 16), np.uint8), SLOT_KEY)
     assert finder.find(as_rows([stream_id(99)])).tolist() == [-1]
     assert (finder.find(as_rows([found.stream for found in present])) >= 0).all()
 
@@ -127,7 +146,7 @@ def test_damage_is_never_taken_for_an_answer(
     hit = data.draw(st.sampled_from(present)).stream
     byte = data.draw(st.integers(0, 63))
     table[slot_offset(find_slot(bytes(table), hit)) + byte] ^= 1 << data.draw(st.integers(0, 7))
-    found = SlotFinder(np.frombuffer(bytes(table), np.uint8)).look_up(
+    found = SlotFinder(np.frombuffer(bytes(table), np.uint8), SLOT_KEY).look_up(
         as_rows([each.stream for each in present])
     )
     for place, expected in enumerate(present):
@@ -140,7 +159,7 @@ def test_damage_is_never_taken_for_an_answer(
 
 def test_a_table_without_slots_is_refused() -> None:
     with pytest.raises(ValueError, match="no slots"):
-        SlotFinder(np.zeros(4096 + 63, np.uint8))
+        SlotFinder(np.zeros(4096 + 63, np.uint8), SLOT_KEY)
 
 
 WRITER = """
@@ -179,7 +198,7 @@ def test_a_slot_changed_meanwhile_is_never_half_believed(tmp_path: Path) -> None
         file = files.open(path)
         mapped = file.map(writable=False)
         view = mapped.view()
-        finder = SlotFinder(np.frombuffer(view, np.uint8))
+        finder = SlotFinder(np.frombuffer(view, np.uint8), SLOT_KEY)
         wanted = as_rows([stream] * 2_000)
         for _ in range(20):
             found = finder.look_up(wanted)
@@ -251,7 +270,7 @@ def test_rows_live_by_the_plain_rule(
         if answers[0] is None and _passes(bytes(tables[0]), row[0], passed):
             verdict = True
         expected.append(verdict)
-    with LiveTable(files, ("/new", "/old")) as table:
+    with LiveTable(files, ("/new", "/old"), log_format.NO_TABLE_KEY) as table:
         flags = table.are_live(
             as_rows([row[0] for row in wanted]),
             np.array([row[1] for row in wanted], np.uint64),
@@ -264,7 +283,7 @@ def test_rows_live_by_the_plain_rule(
 
 def _passes(table: bytes, stream: bytes, damaged: set[bytes]) -> bool:
     """Whether the search for an absent stream meets the slot of one of `damaged`."""
-    index = log_format.slot_index(stream, 16)
+    index = log_format.slot_index(stream, 16, SLOT_KEY)
     while table[slot_offset(index) + log_format.SLOT_STATE_OFFSET]:
         if table[slot_offset(index) : slot_offset(index) + 24] in damaged:
             return True
@@ -277,7 +296,7 @@ def test_older_generations_answer_for_what_the_newest_does_not_know() -> None:
     known = slot(stream_id(1), first=2)
     put(files, "/new", table_image([known]))
     put(files, "/old", table_image([replace(known, first=1), slot(stream_id(2))]))
-    with LiveTable(files, ("/new", "/old")) as table:
+    with LiveTable(files, ("/new", "/old"), log_format.NO_TABLE_KEY) as table:
         flags = table.are_live(
             as_rows([stream_id(1), stream_id(1), stream_id(2), stream_id(3)]),
             np.zeros(4, np.uint64),

@@ -325,9 +325,10 @@ def test_a_flipped_bit_of_a_table_header_is_noticed(bit: int) -> None:
     assert log_format.parse_table_header(bytes(header)) is None
 
 
-@given(streams, st.integers(1, 1 << 40))
-def test_a_search_starts_inside_the_table(stream: bytes, capacity: int) -> None:
-    assert 0 <= log_format.slot_index(stream, capacity) < capacity
+@given(streams, st.integers(1, 1 << 40), st.binary(min_size=16, max_size=16))
+def test_a_search_starts_inside_the_table(stream: bytes, capacity: int, table_key: bytes) -> None:
+    key = log_format.slot_key(table_key)
+    assert 0 <= log_format.slot_index(stream, capacity, key) < capacity
 
 
 # ---------------------------------------------------------------------------------------- runs

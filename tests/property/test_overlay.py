@@ -3,11 +3,14 @@
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncline.storage.files import DiskFiles, File, Files
+from syncline.errors import DeviceError, StoreLockedError
+from syncline.storage.files import DiskFiles, File, Files, Lock
 from syncline.storage.overlay import OverlayFiles
+from syncline.testing.files import SimulatedFiles
 
 NAMES = ["a", "b", "c"]
 # Around the borders of the pages that the overlay keeps.
@@ -86,3 +89,23 @@ def test_an_overlay_behaves_as_the_disk_and_leaves_it_alone(
             assert contents(overlay, looked_at) == contents(disk, real)
         overlay.close()
         assert contents(disk, looked_at) == start
+
+
+class _UnwritableFiles(SimulatedFiles):
+    def lock(self, path: str) -> Lock:
+        raise DeviceError(path, "locking", "read-only file system")
+
+
+def test_a_folder_that_may_only_be_read_can_be_looked_at() -> None:
+    below = _UnwritableFiles()
+    below.make_folder("/d")
+    below.open("/d/LOCK", create=True).close()
+    OverlayFiles(below).lock("/d/LOCK").release()
+
+
+def test_a_folder_that_somebody_works_on_is_not_looked_at() -> None:
+    below = SimulatedFiles()
+    below.make_folder("/d")
+    below.lock("/d/LOCK")
+    with pytest.raises(StoreLockedError):
+        OverlayFiles(below).lock("/d/LOCK")

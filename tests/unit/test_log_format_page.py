@@ -11,7 +11,7 @@ from syncline.storage.log.format import RecordKind
 from syncline.storage.log.manifest import Manifest, ManifestState
 from syncline.storage.log.run_writer import write_run
 from syncline.storage.log.runs import Run
-from syncline.storage.log.scan import WholeBatch, batches
+from syncline.storage.log.scan import WholeBatch, batches, records_of
 from syncline.testing.files import SimulatedFiles
 from tests.documents import ROOT
 from tests.log_files import put
@@ -59,6 +59,12 @@ def run_file() -> bytes:
     return files.read_all("/run")
 
 
+def search_of_a_slot() -> bytes:
+    key = log_format.slot_key(log_format.NO_TABLE_KEY)
+    index = log_format.slot_index(STREAM, 1024, key)
+    return log_format.NO_TABLE_KEY + struct.pack("<8Q", *key, index)
+
+
 ENCODED: dict[str, Callable[[], bytes]] = {
     "batch header": batch_header,
     "create record": lambda: create_record()[0],
@@ -66,6 +72,7 @@ ENCODED: dict[str, Callable[[], bytes]] = {
     "acknowledgement row": lambda: log_format.ACK_ROW.pack(STREAM, 5 << 24 | 2),
     "cursors payload": lambda: log_format.encode_cursors({b"a": 3, b"bc": 5}),
     "table header": lambda: log_format.encode_table_header(1024, START + 4096, 1, 0, 1),
+    "search of a slot": search_of_a_slot,
     "slot": lambda: log_format.encode_slot(STREAM, CREATED_AT, 1, 2, MESSAGE_AT, 128, 0, 1),
     "run": run_file,
 }
@@ -82,10 +89,11 @@ def test_bytes_on_the_page_are_those_of_the_encoders(name: str) -> None:
 
 def test_the_batch_on_the_page_is_read() -> None:
     data = shown("batch header") + shown("create record") + shown("message record")
-    first, *_ = batches(data.ljust(8192, b"\0"), START, None)
+    data = data.ljust(8192, b"\0")
+    first, *_ = batches(data, START, None)
     assert isinstance(first, WholeBatch)
     assert (first.header.number, first.header.epoch) == (1, 1)
-    assert [(record[0], record[1]) for record in first.records] == [
+    assert [(record[0], record[1]) for record in records_of(data, START, first)] == [
         (CREATED_AT, RecordKind.CREATE),
         (MESSAGE_AT, RecordKind.MESSAGE),
     ]
@@ -131,6 +139,7 @@ def test_the_manifest_line_on_the_page_is_what_is_written_twice_and_read() -> No
         previous_crc=0,
         previous_epoch=0,
         checkpoint=START,
+        table_key=log_format.NO_TABLE_KEY.hex(),
         table_generations=[1],
     )
     files = SimulatedFiles()

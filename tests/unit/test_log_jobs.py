@@ -446,6 +446,21 @@ def test_a_snapshot_that_another_run_has_newer_is_dropped(files: SimulatedFiles)
     assert dict(measured.live) == {"r-1-0.run": (1, size)}
 
 
+@pytest.mark.parametrize("is_merged", [True, False])
+def test_a_damaged_snapshot_replaces_no_older_one(files: SimulatedFiles, is_merged: bool) -> None:
+    put(files, TABLE, table_image([slot(A, flags=HAS_SNAPSHOT)]))
+    oldest, old, newer = put_runs(
+        files,
+        [snapshot_row(A, 3, b"oldest", position=9)],
+        [snapshot_row(A, 5, b"old", position=10)],
+        [snapshot_row(A, 9, b"new", position=11)],
+    )
+    files.flip_bit(newer, files.read_all(newer).index(b"new"))
+    merged, others = ((oldest, old, newer), ()) if is_merged else ((oldest, old), (newer,))
+    jobs.merge(files, MergeJob("/", merged, (TABLE,), RUN, others))
+    assert contents(files) == {(A, 1, 5): b"old"}
+
+
 def test_a_damaged_row_is_left_out_and_reported(files: SimulatedFiles) -> None:
     put(files, TABLE, table_image([slot(A), slot(B)]))
     rows = [entry_row(A, 4, b"whole"), entry_row(A, 5, b"damaged"), entry_row(B, 1, b"b")]

@@ -13,6 +13,7 @@ A slot as eight little-endian 64-bit words:
     7    quota 16 bits, flags 8, state 8, crc 32; from the lowest bit up
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -35,6 +36,8 @@ _STREAM_WORDS: Final = STREAM_BYTES // 8
 _CHECKED_BYTES: Final = 60
 _HALF: Final = np.uint64(32)
 _LOW_HALF: Final = np.uint64(0xFFFF_FFFF)
+_MIX_FIRST: Final = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_SECOND: Final = np.uint64(0x94D049BB133111EB)
 
 Words = npt.NDArray[np.uint64]
 Flags = npt.NDArray[np.bool_]
@@ -80,11 +83,13 @@ class FoundSlots:
 class SlotFinder:
     """Searches the bytes of one table file. Holds on to them until `release`."""
 
-    def __init__(self, table: npt.NDArray[np.uint8]) -> None:
+    def __init__(self, table: npt.NDArray[np.uint8], key: Sequence[int]) -> None:
+        """`key` is the store's, as `start_slots` takes it."""
         slots = (len(table) - TABLE_HEADER_BYTES) // SLOT_BYTES
         if not 1 <= slots <= CAPACITY_MAX:
             raise ValueError(f"a table of {len(table)} bytes has no slots or too many")
         self.capacity = slots
+        self._key = key
         end = TABLE_HEADER_BYTES + slots * SLOT_BYTES
         self._slots = table[TABLE_HEADER_BYTES:end].view("<u8").reshape(slots, _WORDS)
 
@@ -105,7 +110,7 @@ class SlotFinder:
         is_unsure = np.zeros(count, np.bool_)
         # The searches still under way: which stream, and the slot it looks at.
         open_ = np.arange(count)
-        at = start_slots(wanted[:, 0], self.capacity)
+        at = start_slots(wanted, self.capacity, self._key)
         for _ in range(self.capacity):
             if not len(open_):
                 break
@@ -126,12 +131,26 @@ class SlotFinder:
         return FoundSlots(index, is_unsure, words)
 
 
-def start_slots(first_words: Words, capacity: int) -> npt.NDArray[np.int64]:
-    """Where the search for each stream starts: (first word x capacity) >> 64, exactly.
+def start_slots(stream_words: Words, capacity: int, key: Sequence[int]) -> npt.NDArray[np.int64]:
+    """Where the search for each stream starts, as the format says. `stream_words` are three each.
+
+    `key` is what is added and six multipliers.
+    """
+    halves = np.ascontiguousarray(stream_words).view("<u4").reshape(-1, _STREAM_WORDS * 2)
+    mixed = np.full(len(halves), key[0], np.uint64)
+    for word, multiplier in zip(halves.T, key[1:], strict=True):
+        mixed += word.astype(np.uint64) * np.uint64(multiplier)
+    mixed = (mixed ^ (mixed >> _HALF)) * _MIX_FIRST
+    mixed = (mixed ^ (mixed >> np.uint64(29))) * _MIX_SECOND
+    return scaled(mixed, capacity)
+
+
+def scaled(numbers: Words, capacity: int) -> npt.NDArray[np.int64]:
+    """(number x capacity) >> 64, exactly.
 
     NumPy has no 128-bit product, so it is put together from products of 32-bit halves.
     """
-    high, low = first_words >> _HALF, first_words & _LOW_HALF
+    high, low = numbers >> _HALF, numbers & _LOW_HALF
     capacity_high, capacity_low = np.uint64(capacity >> 32), np.uint64(capacity & 0xFFFF_FFFF)
     low_high = low * capacity_high
     high_low = high * capacity_low

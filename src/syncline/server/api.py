@@ -131,7 +131,8 @@ class Api:
         count = min(_number(request, "count", 100), _PAGE_COUNT_MAX)
         if count < 1:
             raise MalformedMessageError("count must be at least 1")
-        page = self._ready_queues().page(None if after is None else StreamId.parse(after), count)
+        start = None if after is None else StreamId.parse(after)
+        page = await self._ready_queues().page(start, count)
         # A short page is the last one.
         following = str(page[-1]) if len(page) == count else None
         return json_answer({"queues": [str(stream) for stream in page], "after": following})

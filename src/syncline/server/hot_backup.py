@@ -1,8 +1,11 @@
-"""A backup of the store while it serves, a little at a time between other work of the loop."""
+"""A backup of the store while it serves, on a thread: writing and syncing files takes its time."""
 
 import asyncio
 import posixpath
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+from contextlib import closing
+from functools import partial
+from typing import TypeVar
 
 import msgspec
 
@@ -19,6 +22,9 @@ from syncline.storage.inspection import BacksUp
 from syncline.values.limits import MIB
 
 _PROGRESS_BYTES = 8 * MIB
+_WAIT_SECONDS = 0.05
+
+_Result = TypeVar("_Result")
 
 
 class HotBackup:
@@ -56,21 +62,45 @@ class HotBackup:
     async def _lines(self, store: BacksUp, target: str) -> AsyncGenerator[bytes]:
         self._is_running = True
         try:
-            copied_bytes = reported_bytes = 0
-            for step_bytes in store.backup(target):
-                copied_bytes += step_bytes
-                if copied_bytes - reported_bytes >= _PROGRESS_BYTES:
-                    reported_bytes = copied_bytes
-                    yield _line({"copied_bytes": copied_bytes})
-                await asyncio.sleep(0)
-            # A copy belongs to nobody yet, so another thread may read it.
+            copied_bytes = 0
+            with closing(store.backup(target)) as steps:
+                while (step_bytes := await _on_thread(partial(_advance, steps))) is not None:
+                    copied_bytes += step_bytes
+                    if step_bytes:
+                        yield _line({"copied_bytes": copied_bytes})
+                    else:
+                        # It waits for upkeep to end.
+                        await asyncio.sleep(_WAIT_SECONDS)
             hashing = write_manifest(self._files, target, self._clock_ms())
-            manifest = await asyncio.to_thread(_run_out, hashing)
+            manifest = await _on_thread(partial(_run_out, hashing))
             yield _line({"done": True, "files": len(manifest.files), "bytes": manifest.byte_count})
         except StorageError as error:
             yield _line({"error": str(error)})
         finally:
             self._is_running = False
+
+
+async def _on_thread(work: Callable[[], _Result]) -> _Result:
+    """Its result. If the caller goes away, the work is seen to its end all the same.
+
+    A thread cannot be stopped, and whoever tidies up must not meet it at work.
+    """
+    doing = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(doing)
+    except asyncio.CancelledError:
+        await asyncio.wait([doing])
+        raise
+
+
+def _advance(steps: Iterator[int]) -> int | None:
+    """Some steps: bytes copied, 0 if there is something to wait for, None at the end."""
+    copied_bytes = 0
+    for step_bytes in steps:
+        copied_bytes += step_bytes
+        if not step_bytes or copied_bytes >= _PROGRESS_BYTES:
+            return copied_bytes
+    return copied_bytes or None
 
 
 def _run_out(steps: Generator[int, None, CopyManifest]) -> CopyManifest:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 
 from syncline.core import queue
 from syncline.core.queue import QueueView, ReadRequest
@@ -22,6 +23,7 @@ from syncline.errors import (
     StoreBusyError,
     StoreFullError,
     SynclineError,
+    UnknownQueueError,
 )
 from syncline.server.committer import Committer
 from syncline.storage.applying import stage
@@ -32,6 +34,8 @@ from syncline.values.records import AppendEntry, CreateStream, DeleteStream, Rec
 
 # How long a producer waits for upkeep that is behind before it is told to come again.
 BUSY_SECONDS_MAX = 10.0
+# Queues looked at in one turn of the loop, when they are listed.
+_LISTED_AT_ONCE = 1_024
 
 
 @dataclass(slots=True)
@@ -159,13 +163,16 @@ class Queues:
     def state(self, stream: StreamId) -> StreamState:
         return self._store.state(stream)
 
-    def page(self, after: StreamId | None, count: int) -> list[StreamId]:
-        """The next `count` queues in the order of their ids. Looks at all of them."""
+    async def page(self, after: StreamId | None, count: int) -> list[StreamId]:
+        """The next `count` queues in the order of their ids.
+
+        Looks at all of them, and lets others have their turn meanwhile: queues that are created or
+        deleted while it does may or may not be there.
+        """
         found: list[StreamId] = []
         last = after
         while len(found) < count:
-            later = (each for each in self._store.streams() if last is None or each > last)
-            streams = heapq.nsmallest(count, later)
+            streams = await self._next_streams(last, count)
             if not streams:
                 break
             # Asking for the state of each stream would bring all of them into memory.
@@ -173,8 +180,28 @@ class Queues:
             last = streams[-1]
         return found[:count]
 
+    async def _next_streams(self, after: StreamId | None, count: int) -> list[StreamId]:
+        nearest: list[StreamId] = []
+        streams = self._store.streams()
+        while some := list(islice(streams, _LISTED_AT_ONCE)):
+            # Beyond the last of those there is no room, so most are left out by one comparison.
+            bound = nearest[-1] if len(nearest) == count else None
+            later = {
+                each
+                for each in some
+                if (after is None or each > after) and (bound is None or each < bound)
+            }
+            if later:
+                nearest = heapq.nsmallest(count, later.union(nearest))
+            await asyncio.sleep(0)
+        return nearest
+
     def _is_queue(self, stream: StreamId) -> bool:
-        return self._store.state(stream).kind is StreamKind.QUEUE
+        try:
+            return self._store.state(stream).kind is StreamKind.QUEUE
+        except UnknownQueueError:
+            # Deleted since it was seen.
+            return False
 
     @property
     def waiting_reader_count(self) -> int:

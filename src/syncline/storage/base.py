@@ -173,7 +173,10 @@ class Store(Protocol):
         ...
 
     def snapshot(self, stream: StreamId) -> Snapshot | None:
-        """The newest durable one."""
+        """The newest durable one; if that is damaged, an older one that is left.
+
+        Raises CorruptionError if none can be read.
+        """
         ...
 
     def cursors(self, stream: StreamId) -> Mapping[bytes, int]:
@@ -181,7 +184,11 @@ class Store(Protocol):
         ...
 
     def streams(self) -> Iterator[StreamId]:
-        """As staged, in no order."""
+        """As staged, in no order.
+
+        May be walked while the store is worked on: streams that are created or deleted meanwhile
+        may or may not be among them, and one may come twice.
+        """
         ...
 
     # Committing.

@@ -1,9 +1,11 @@
 """What tools need of a store beyond its contract, and what the contract alone can tell them."""
 
 from collections.abc import Generator, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from syncline.errors import CorruptionError
 from syncline.storage.base import Damage, Store, StoreStats
 from syncline.values import limits
 from syncline.values.ids import StreamId
@@ -23,8 +25,11 @@ class Describes(Protocol):
 class BacksUp(Protocol):
     """A store that can be copied while it serves."""
 
-    def backup(self, folder: str) -> Iterator[int]:
-        """Copy into `folder`, empty or not there yet; each step yields the bytes it copied."""
+    def backup(self, folder: str) -> Generator[int]:
+        """Copy into `folder`, empty or not there yet; each step yields the bytes it copied.
+
+        0 while it waits for something. Steps may be taken on any thread, one at a time.
+        """
         ...
 
 
@@ -92,7 +97,9 @@ def _read_stream(store: Store, stream: StreamId) -> tuple[int, int, int]:
         count += len(found)
         size += sum(len(entry.payload) for entry in found)
         seq = found[-1].seq + 1
-    snapshot = store.snapshot(stream)
-    if snapshot is not None:
-        size += len(snapshot.payload)
+    # Damage that is found on the way is reported by the store itself.
+    with suppress(CorruptionError):
+        snapshot = store.snapshot(stream)
+        if snapshot is not None:
+            size += len(snapshot.payload)
     return count, size, state.unread_count - count

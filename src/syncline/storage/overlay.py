@@ -13,7 +13,7 @@ it was found. What is read comes from the files below; what is written stays her
 import posixpath
 from collections.abc import Callable, Sequence
 
-from syncline.errors import StorageError, StoreLockedError
+from syncline.errors import DeviceError, StorageError
 from syncline.storage.files import File, Files, Lock, MappedFile
 from syncline.values.limits import KIB
 
@@ -263,9 +263,7 @@ class OverlayFiles:
             return _NoLock()
         try:
             return self._below.lock(path)
-        except StoreLockedError:
-            raise
-        except OSError:
+        except DeviceError:
             # A folder that may only be read: whoever could write there has other rights than us.
             return _NoLock()
 

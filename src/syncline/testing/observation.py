@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from syncline.errors import CorruptionError
 from syncline.storage.base import Damage, Entry, Snapshot, Store, StreamState
 from syncline.values import limits
 from syncline.values.ids import StreamId
@@ -36,9 +37,17 @@ def view_stream(store: Store, stream: StreamId) -> StreamView:
     return StreamView(
         store.state(stream),
         read_all(store, stream),
-        store.snapshot(stream),
+        snapshot_of(store, stream),
         dict(store.cursors(stream)),
     )
+
+
+def snapshot_of(store: Store, stream: StreamId) -> Snapshot | None:
+    """None, too, if there is none that can be read; then that is among the damage."""
+    try:
+        return store.snapshot(stream)
+    except CorruptionError:
+        return None
 
 
 def read_all(store: Store, stream: StreamId) -> list[Entry]:

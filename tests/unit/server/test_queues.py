@@ -1,7 +1,9 @@
 """Queues over a store: durable before answered, and no reader misses what arrives."""
 
 import asyncio
+import random
 import threading
+from collections.abc import Iterator
 
 import pytest
 
@@ -14,6 +16,7 @@ from syncline.errors import (
     UnexpectedMessageError,
     UnknownQueueError,
 )
+from syncline.server import queues as queues_module
 from syncline.storage.base import Batch, EntryKind, StreamKind
 from syncline.values.ids import StreamId
 from tests.unit.server.conftest import Rig
@@ -252,6 +255,47 @@ async def test_without_space_nothing_new_is_taken_and_reading_goes_on(rig: Rig) 
 async def test_pages_are_in_order_and_hold_queues_only(rig: Rig) -> None:
     created = [await rig.queues.create(None, None) for _ in range(5)]
     rig.store.create(StreamId(b"d" * 24), StreamKind.DOCUMENT, 0, 1)
-    first = rig.queues.page(None, 3)
+    first = await rig.queues.page(None, 3)
     assert first == created[:3]
-    assert rig.queues.page(first[-1], 3) == created[3:]
+    assert await rig.queues.page(first[-1], 3) == created[3:]
+
+
+async def test_listing_looks_at_so_many_queues_in_a_turn(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance = random.Random(1)
+    listed = [StreamId(chance.randbytes(24)) for _ in range(100)]
+    for stream in listed:
+        rig.store.create(stream, StreamKind.QUEUE, 0, 1)
+    monkeypatch.setattr(queues_module, "_LISTED_AT_ONCE", 7)
+    seen: list[StreamId] = []
+    most_in_a_turn = 0
+
+    def streams() -> Iterator[StreamId]:
+        for stream in [*listed, *listed[:20]]:
+            seen.append(stream)
+            yield stream
+
+    async def watch() -> None:
+        nonlocal most_in_a_turn
+        while True:
+            before = len(seen)
+            await asyncio.sleep(0)
+            most_in_a_turn = max(most_in_a_turn, len(seen) - before)
+
+    monkeypatch.setattr(rig.store, "streams", streams)
+    watching = asyncio.create_task(watch())
+    page = await rig.queues.page(sorted(listed)[4], 30)
+    watching.cancel()
+    assert page == sorted(listed)[5:35]
+    assert len(seen) == 120
+    assert most_in_a_turn == 7
+
+
+async def test_a_queue_that_is_deleted_while_it_is_listed_is_left_out(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = await rig.queues.create(None, None)
+    gone = StreamId(b"gone" * 6)
+    monkeypatch.setattr(rig.store, "streams", lambda: iter([gone, kept]))
+    assert await rig.queues.page(None, 10) == [kept]

@@ -10,6 +10,36 @@ from syncline.values.ids import StreamId
 from syncline.values.limits import segment_bytes_min
 
 
+def test_what_scrubbing_finds_is_mended_with_the_next_upkeep() -> None:
+    files = SimulatedFiles()
+    files.make_folder("/data")
+    chance = random.Random(5)
+    options = StoreOptions(segment_bytes=segment_bytes_min)
+    stream = StreamId(chance.randbytes(24))
+    store = LogStore.open("/data", files, options, now_ms=1, random_bytes=chance.randbytes)
+    store.create(stream, StreamKind.QUEUE, 0, 1)
+    for number in range(200):
+        store.append(stream, b"%04d" % number + bytes(1000), 1)
+        commit(store)
+    run_jobs(store)
+    assert run_jobs(store) == 0
+    (name,) = files.list("/data/runs")
+    files.flip_bit(f"/data/runs/{name}", 10)
+    while store.scrub(1 << 20):
+        pass
+    assert run_jobs(store) == 1
+    assert files.list("/data/runs") != [name]
+    assert run_jobs(store) == 0, "once is enough"
+    store.close()
+    store = LogStore.open("/data", files, options, now_ms=1, random_bytes=chance.randbytes)
+    run_jobs(store)
+    # A reader meets the gap, and that is no reason to write a sound run anew.
+    assert len(store.read(stream, 1, 1000, 1 << 20)) == 199
+    assert [damage.lost_count for damage in store.damage()] == [1]
+    assert run_jobs(store) == 0
+    store.close()
+
+
 def test_mending_costs_the_damaged_entry_and_nothing_else() -> None:
     files = SimulatedFiles()
     files.make_folder("/data")

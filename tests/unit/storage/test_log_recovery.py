@@ -1,25 +1,28 @@
 """Replaying segments: what a torn end, a gap and a message made to look like a batch lead to."""
 
 import random
+from collections.abc import Iterator
 
 import pytest
 
 from syncline.storage.base import StreamKind, commit
+from syncline.storage.log import recovery, tails
+from syncline.storage.log import store as store_module
 from syncline.storage.log.format import (
     BLOCK_BYTES,
     RecordKind,
     encode_batch_header,
     encode_record,
 )
-from syncline.storage.log.recovery import replay_log
-from syncline.storage.log.scan import Chain
+from syncline.storage.log.recovery import Replay, replay_log
+from syncline.storage.log.scan import Chain, batches
 from syncline.storage.log.segments import Segments
 from syncline.storage.log.store import LogStore
-from syncline.storage.log.streams import LENGTH_BITS
+from syncline.storage.log.streams import LENGTH_BITS, Tail
 from syncline.storage.options import StoreOptions
 from syncline.testing.files import SimulatedFiles
 from syncline.values.ids import StreamId
-from syncline.values.limits import segment_bytes_min
+from syncline.values.limits import MIB, segment_bytes_min
 from tests.log_files import SEGMENT_BYTES, SegmentBuilder, message, put, stream_id
 
 
@@ -41,9 +44,11 @@ def test_a_torn_end_before_the_next_segment_stays_torn() -> None:
     replay = replay_log(files, segments, 5, Chain(0, 0, 0), 0, lambda done, total: None)
 
     assert replay.damage == []
-    positions = [place >> LENGTH_BITS for place in replay.tails[stream].positions]
+    tail = replay.tails.pop(stream)
+    assert tail is not None
+    positions = [place >> LENGTH_BITS for place in tail.positions]
     assert positions[1:] == [acknowledged]
-    assert replay.tails[stream].log_next == 3
+    assert tail.log_next == 3
 
 
 def _forged_batch(position: int, number: int, epoch: int, stream: bytes, tag: int) -> bytes:
@@ -87,3 +92,116 @@ def test_a_message_that_looks_like_a_batch_is_none(knows_the_tag: bool, is_taken
     found = [entry.payload for entry in store.read(victim, 1, 10, 1000)]
     assert (b"nobody sent this" in found) == is_taken_in
     assert found[0] == b"sent"
+
+
+def _replayed(files: SimulatedFiles, segment_bytes: int) -> Replay:
+    segments = Segments(files, "/wal", segment_bytes, 9, 0)
+    replay = replay_log(files, segments, 5, Chain(0, 0, 0), 0, lambda done, total: None)
+    segments.close()
+    return replay
+
+
+def test_records_behind_a_damaged_header_are_kept_however_far_behind() -> None:
+    """Two batches at the end of a segment are damaged, the header of the second one with them."""
+    size = 4 * MIB
+    files = SimulatedFiles()
+    files.make_folder("/wal")
+    a, b = stream_id(1), stream_id(2)
+    damaged = SegmentBuilder(5, first_batch=1, segment_bytes=size)
+    damaged.add([message(a, 1, b"whole")])
+    lost, _ = damaged.add([message(a, 2, b"lost"), message(a, 3, b"kept")])
+    damaged.data[lost - damaged.start + 48] ^= 1
+    # Far enough that a reader who believes the headers never sees it.
+    damaged.end = 3 * MIB
+    (kept,) = damaged.add([message(b, 1, b"behind a header that is none")])
+    damaged.data[3 * MIB] ^= 1
+    behind = SegmentBuilder(
+        6, first_batch=damaged.next_batch, previous_crc=damaged.previous_crc, segment_bytes=size
+    )
+    behind.add([message(a, 4, b"goes on")])
+    for segment in (damaged, behind):
+        put(files, f"/wal/{segment.number:012d}.wal", bytes(segment.data))
+
+    replay = _replayed(files, size)
+
+    found = dict(replay.tails.items())
+    assert [place >> LENGTH_BITS for place in found[b].positions] == [kept]
+    assert found[a].log_next == 5
+    gaps = [(d.stream, d.first_lost_seq, d.lost_count) for d in replay.damage if d.lost_count]
+    assert gaps == [(a, 2, 1)]
+
+
+def test_only_what_batches_reach_is_kept_of_a_segment(monkeypatch: pytest.MonkeyPatch) -> None:
+    size = 4 * MIB
+    files = SimulatedFiles()
+    files.make_folder("/wal")
+    segment = SegmentBuilder(5, first_batch=1, segment_bytes=size)
+    # Remains of an older segment are no batches of this one.
+    older = SegmentBuilder(4, segment_bytes=size)
+    older.end = 3 * MIB
+    older.add([message(stream_id(1), 1, b"old")])
+    segment.data[:] = older.data
+    segment.add([message(stream_id(1), 1, b"x" * (MIB + 100))])
+    put(files, "/wal/000000000005.wal", bytes(segment.data))
+    lengths: list[int] = []
+
+    def noted(data: bytes, *rest: object, **others: object) -> Iterator[object]:
+        lengths.append(len(data))
+        return batches(data, *rest, **others)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(recovery, "batches", noted)
+    replay = _replayed(files, size)
+    assert lengths == [2 * MIB]
+    assert replay.end == segment.start + segment.end
+
+
+def _store_with_streams(files: SimulatedFiles, count: int) -> list[StreamId]:
+    """Killed, with so many streams of which its table knows nothing."""
+    store = _opened(files)
+    streams = [StreamId(stream_id(number)) for number in range(count)]
+    for stream in streams:
+        store.create(stream, StreamKind.QUEUE, 0, 1)
+    commit(store)
+    for stream in streams:
+        store.append(stream, b"sent", 1)
+    commit(store)
+    return streams
+
+
+def _opened(files: SimulatedFiles) -> LogStore:
+    options = StoreOptions(segment_bytes=4 * MIB)
+    return LogStore.open("/data", files, options, now_ms=1, random_bytes=random.Random(3).randbytes)
+
+
+def test_a_stream_of_the_replayed_log_is_looked_at_when_it_is_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    files = SimulatedFiles()
+    files.make_folder("/data")
+    streams = _store_with_streams(files, 100)
+    made: list[Tail] = []
+
+    class CountedTail(Tail):
+        def __init__(self) -> None:
+            super().__init__()
+            made.append(self)
+
+    monkeypatch.setattr(tails, "Tail", CountedTail)
+    store = _opened(files.kill(random.Random(1)))
+    assert made == []
+    assert [entry.payload for entry in store.read(streams[7], 1, 10, 1000)] == [b"sent"]
+    assert len(made) == 1
+    assert sum(1 for _ in store.streams()) == 100
+
+
+def test_upkeep_takes_replayed_streams_a_share_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "_TAILS_AT_ONCE", 30)
+    files = SimulatedFiles()
+    files.make_folder("/data")
+    _store_with_streams(files, 100)
+    store = _opened(files.kill(random.Random(1)))
+    left: list[int] = []
+    for _ in range(4):
+        store.take_job()
+        left.append(len(store._residents.tails))  # pyright: ignore[reportPrivateUsage]
+    assert left == [70, 40, 10, 0]

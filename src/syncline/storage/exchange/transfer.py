@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 
-from syncline.errors import ConfigError, QuotaExceededError
+from syncline.errors import ConfigError, CorruptionError, QuotaExceededError
 from syncline.storage.base import Entry, EntryKind, Snapshot, Store, StreamKind, commit
 from syncline.storage.exchange.report import ExchangeReport, Progress
 from syncline.values import limits
@@ -239,7 +239,11 @@ class StoreSource:
             from_seq = page[-1].seq + 1
 
     def snapshot(self, stream: StreamId) -> Snapshot | None:
-        return self._store.snapshot(stream)
+        try:
+            return self._store.snapshot(stream)
+        except CorruptionError:
+            # The store has reported it, so it is among the flaws of the stream.
+            return None
 
     def cursors(self, stream: StreamId) -> Mapping[bytes, int]:
         return self._store.cursors(stream)

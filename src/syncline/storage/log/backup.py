@@ -4,9 +4,12 @@ The table is copied first, then the log up to the end it had at the start. The c
 miss the changes made while it was copied, and each slot says up to which position it is true;
 replay of the copied log brings it up to date, as after a crash. Slots that are ahead of the copied
 log cannot exist: the end is taken again after the table is copied.
+
+The steps may be taken on another thread than the owner's: they read files of their own, bytes of
+the table one slice at a time, and numbers that are set before what they stand for can be seen.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Final
 
 from syncline.errors import ForeignFolderError
@@ -22,13 +25,18 @@ _CHUNK_BYTES: Final = 1 << 20
 
 def back_up(
     opened: OpenedLog, target: str, durable_end: Callable[[], int], upkeep: Upkeep
-) -> Iterator[int]:
-    """Copy into `target`, a folder that is empty or not there yet; yields bytes copied."""
+) -> Generator[int]:
+    """Copy into `target`, a folder that is empty or not there yet; yields bytes copied.
+
+    0 while it waits for a job to end, which the owner has to take over.
+    """
     files = opened.files
     if files.exists(target) and files.list(target):
         raise ForeignFolderError(target, "it is not empty")
     upkeep.pause()
     try:
+        while upkeep.is_working:
+            yield 0
         files.make_folder(target)
         for name in FOLDERS:
             files.make_folder(f"{target}/{name}")

@@ -43,6 +43,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from hashlib import blake2b
 from typing import Final, cast
 
 import google_crc32c
@@ -197,6 +198,17 @@ def parse_batch_header(data: bytes | memoryview, offset: int, position: int) -> 
     if length > room or count * RECORD_HEADER_BYTES > length or count == 0:
         return None
     return BatchHeader(epoch, number, position, time_ms, length, count, previous, crc)
+
+
+def claimed_length(data: bytes, offset: int) -> tuple[int, int]:
+    """For which position the batch header at `offset` was written, and the length of its records.
+
+    Both unchecked; (0, 0) if it is cut off.
+    """
+    if offset + BATCH_HEADER_BYTES > len(data):
+        return 0, 0
+    _, _, _, position, _, length, *_ = BATCH_HEADER.unpack_from(data, offset)
+    return position, length
 
 
 def encode_record(
@@ -384,9 +396,38 @@ def parse_table_header(data: bytes) -> TableHeader | None:
     return TableHeader(capacity, applied, used, deleted, generation)
 
 
-def slot_index(stream: bytes, capacity: int) -> int:
-    """Where the search for a stream starts: its first eight bytes, scaled to the capacity."""
-    return (int.from_bytes(stream[:8], "little") * capacity) >> 64
+# Where the search for a stream starts: a hash of its id under the store's own key, scaled to the
+# capacity. Ids come from peers, and structured ones, or ones made to meet in the same slots, must
+# not make searches long. The six 32-bit words of the id are multiplied by six secret numbers: that
+# sum is 2-universal in its upper half (two ids meet by chance alone, whatever they are), which no
+# fixed multiplier gives. The steps behind it part ids that stand in a row.
+
+TABLE_KEY_BYTES: Final = 16
+NO_TABLE_KEY: Final = bytes(TABLE_KEY_BYTES)
+_MIX_FIRST: Final = 0xBF58476D1CE4E5B9
+_MIX_SECOND: Final = 0x94D049BB133111EB
+_ID_WORDS: Final = struct.Struct("<6I")
+_MULTIPLIERS: Final = struct.Struct("<7Q")
+_ALL_64_BITS: Final = (1 << 64) - 1
+
+# What is added, then a multiplier for each word of an id.
+SlotKey = tuple[int, int, int, int, int, int, int]
+
+
+def slot_key(table_key: bytes) -> SlotKey:
+    """The numbers that the store's table key stands for: the first words of its BLAKE2b digest."""
+    return cast(SlotKey, _MULTIPLIERS.unpack_from(blake2b(table_key).digest()))
+
+
+def slot_index(stream: bytes, capacity: int, key: SlotKey) -> int:
+    """Where the search for a stream starts. `kernels.slots.start_slots` is the same for many."""
+    a, b, c, d, e, f = _ID_WORDS.unpack(stream)
+    k, ka, kb, kc, kd, ke, kf = key
+    mixed = (k + a * ka + b * kb + c * kc + d * kd + e * ke + f * kf) & _ALL_64_BITS
+    mixed = (mixed ^ mixed >> 32) * _MIX_FIRST & _ALL_64_BITS
+    mixed = (mixed ^ mixed >> 29) * _MIX_SECOND & _ALL_64_BITS
+    index: int = (mixed * capacity) >> 64
+    return index
 
 
 # ---- Runs: what was still wanted when its segment was sealed ----

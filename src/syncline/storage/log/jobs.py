@@ -14,6 +14,7 @@ from typing import ClassVar, Final, assert_never
 
 from syncline.storage.base import Damage
 from syncline.storage.files import Files
+from syncline.storage.log.format import NO_TABLE_KEY
 from syncline.storage.log.run_rows import RunMeta
 from syncline.values import limits
 
@@ -38,6 +39,8 @@ class SealJob:
     run_path: str
     # The store's, see `format.store_tag`.
     tag: int = 0
+    # The store's, in every job: without it no stream is found in its table.
+    table_key: bytes = NO_TABLE_KEY
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +58,12 @@ class MergeJob:
     run_path: str
     other_run_paths: tuple[str, ...] = ()
     listed: tuple[RunMeta, ...] = ()
+    table_key: bytes = NO_TABLE_KEY
 
 
 @dataclass(frozen=True, slots=True)
 class MeasureJob:
-    """Count what is live in each of these runs; the last two fields as in `MergeJob`.
+    """Count what is live in each of these runs; the other fields as in `MergeJob`.
 
     Name the same other runs here and in the merge, or a run that counts as half dead stays so.
     """
@@ -69,6 +73,7 @@ class MeasureJob:
     table_paths: tuple[str, ...]
     other_run_paths: tuple[str, ...] = ()
     listed: tuple[RunMeta, ...] = ()
+    table_key: bytes = NO_TABLE_KEY
 
 
 @dataclass(frozen=True, slots=True)

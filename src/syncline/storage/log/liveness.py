@@ -27,7 +27,7 @@ from syncline.kernels.slots import (
     SlotFinder,
 )
 from syncline.storage.files import File, Files, MappedFile
-from syncline.storage.log.format import HAS_SNAPSHOT
+from syncline.storage.log.format import HAS_SNAPSHOT, SlotKey, slot_key
 from syncline.values.ids import STREAM_ID_BYTES
 
 Bytes = npt.NDArray[np.uint8]
@@ -52,12 +52,13 @@ class _Generation:
 class LiveTable:
     """All generations of a table file, newest first; a context manager."""
 
-    def __init__(self, files: Files, paths: Sequence[str]) -> None:
+    def __init__(self, files: Files, paths: Sequence[str], table_key: bytes) -> None:
+        key = slot_key(table_key)
         self._stack = ExitStack()
         self._generations: list[_Generation] = []
         try:
             for path in paths:
-                generation = _open_generation(files, path)
+                generation = _open_generation(files, path, key)
                 self._stack.callback(generation.close)
                 self._generations.append(generation)
         except BaseException:
@@ -117,7 +118,7 @@ class LiveTable:
         return FoundSlots(index, is_unsure, words)
 
 
-def _open_generation(files: Files, path: str) -> _Generation:
+def _open_generation(files: Files, path: str, key: SlotKey) -> _Generation:
     with ExitStack() as stack:
         try:
             # To write is to be allowed to sync.
@@ -131,7 +132,7 @@ def _open_generation(files: Files, path: str) -> _Generation:
         mapped = file.map(writable=False)
         stack.callback(mapped.close)
         view = mapped.view()
-        finder = SlotFinder(np.frombuffer(view, np.uint8))
+        finder = SlotFinder(np.frombuffer(view, np.uint8), key)
         stack.pop_all()
         return _Generation(file, mapped, view, finder)
 

@@ -15,13 +15,13 @@ lists and that is missing is damage.
 
 from dataclasses import dataclass, field, replace
 from threading import Lock
-from typing import Any, Final, Self
+from typing import Annotated, Any, Final, Self
 
 import msgspec
 
 from syncline.errors import CorruptionError, NewerFormatError
 from syncline.storage.files import File, Files
-from syncline.storage.log.format import FORMAT_VERSION, crc32c_extend
+from syncline.storage.log.format import FORMAT_VERSION, TABLE_KEY_BYTES, crc32c_extend
 from syncline.storage.log.run_rows import RunMeta
 
 _ROTATE_BYTES: Final = 1 << 20
@@ -41,6 +41,8 @@ class ManifestState:
     previous_epoch: int
     # Every slot change by records below this position is durable in the table.
     checkpoint: int
+    # Decides where in the table a stream is looked for; secret, so that no peer can make ids meet.
+    table_key: Annotated[str, msgspec.Meta(pattern=f"^[0-9a-f]{{{2 * TABLE_KEY_BYTES}}}$")]
     # Newest first; two while the table grows.
     table_generations: list[int] = field(default_factory=list[int])
     runs: list[RunMeta] = field(default_factory=list[RunMeta])

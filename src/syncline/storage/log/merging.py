@@ -41,7 +41,7 @@ _KeptRow = tuple[bytes, int, int]
 def merge(files: Files, job: MergeJob) -> MergeResult:
     """Raises CorruptionError for a run that cannot be opened, StoreFullError, DeviceError."""
     with ExitStack() as stack:
-        table = stack.enter_context(LiveTable(files, job.table_paths))
+        table = stack.enter_context(LiveTable(files, job.table_paths, job.table_key))
         runs = _open_runs(files, job.run_paths, job.listed, stack)
         others = _open_runs(files, job.other_run_paths, job.listed, stack)
         sources = [_Source(run, _live_flags(run, table)) for run in runs]
@@ -62,7 +62,7 @@ def measure(files: Files, job: MeasureJob) -> MeasureResult:
     """Raises CorruptionError for a run that cannot be opened."""
     live: list[tuple[str, tuple[int, int]]] = []
     with ExitStack() as stack:
-        table = stack.enter_context(LiveTable(files, job.table_paths))
+        table = stack.enter_context(LiveTable(files, job.table_paths, job.table_key))
         others = _open_runs(files, job.other_run_paths, job.listed, stack)
         for path in job.run_paths:
             with ExitStack() as inner:
@@ -146,7 +146,10 @@ def _drop_unsound(source: _Source) -> list[Damage]:
 
 
 def _drop_replaced_snapshots(sources: Sequence[_Source], others: Sequence[Run]) -> None:
-    """Keep the newest snapshot of each stream, and none that another run has a newer one of."""
+    """Keep the newest snapshot of each stream, and none that another run has a newer one of.
+
+    One that fails its check replaces nothing: the older one is all that is left of the document.
+    """
     streams: list[npt.NDArray[np.bytes_]] = []
     positions: list[npt.NDArray[np.uint64]] = []
     places: list[tuple[_Source, int]] = []
@@ -161,20 +164,35 @@ def _drop_replaced_snapshots(sources: Sequence[_Source], others: Sequence[Run]) 
     if not places:
         return
     stream, position = np.concatenate(streams), np.concatenate(positions)
-    order = np.lexsort((position, stream))
-    is_last = np.append(stream[order][1:] != stream[order][:-1], True)
-    for rank, place in enumerate(order):
+    newest_first = np.lexsort((position, stream))[::-1]
+    grouped = stream[newest_first]
+    is_same = np.append(grouped[1:] == grouped[:-1], False)
+    is_replaced = False
+    for rank, place in enumerate(newest_first):
         source, index = places[int(place)]
-        if not is_last[rank] or _has_newer(others, source.run.row_at(index)):
+        row = source.run.row_at(index)
+        if is_replaced or _has_newer(others, row):
             source.is_kept[index] = False
+        # Whether the next one, if it is of the same stream, is replaced by this or a newer one.
+        is_replaced = bool(is_same[rank]) and (is_replaced or _is_sound(source.run, row))
 
 
 def _has_newer(others: Sequence[Run], row: bytes) -> bool:
     position = parse_row(0, row).position
     candidates = (
-        run.snapshot(row[:STREAM_ID_BYTES]) for run in others if run.highest_position > position
+        (run, run.snapshot(row[:STREAM_ID_BYTES]))
+        for run in others
+        if run.highest_position > position
     )
-    return any(found is not None and found.position > position for found in candidates)
+    return any(
+        found is not None and found.position > position and _is_sound(run, run.row_at(found.index))
+        for run, found in candidates
+    )
+
+
+def _is_sound(run: Run, row: bytes) -> bool:
+    reason, _ = run.read_row(row)
+    return not reason
 
 
 def _kept_rows(sources: Sequence[_Source], number: int) -> Iterator[_KeptRow]:

@@ -12,7 +12,7 @@ from syncline.errors import ConfigError, CorruptionError
 from syncline.storage.base import Damage
 from syncline.storage.files import Files, Lock
 from syncline.storage.folder import claim_folder
-from syncline.storage.log.format import BLOCK_BYTES, FORMAT_VERSION, store_tag
+from syncline.storage.log.format import BLOCK_BYTES, FORMAT_VERSION, TABLE_KEY_BYTES, store_tag
 from syncline.storage.log.manifest import Manifest, ManifestState
 from syncline.storage.log.preparing import write_table
 from syncline.storage.log.recovery import Replay, replay_log
@@ -60,7 +60,9 @@ def open_log(
     try:
         manifest = Manifest.open(files, folder)
         if manifest is None:
-            manifest = _create(folder, files, options, store_tag(store_id))
+            manifest = _create(
+                folder, files, options, store_tag(store_id), random_bytes(TABLE_KEY_BYTES)
+            )
         return _open_parts(folder, files, options, now_ms, lock, store_id, manifest, progress)
     except BaseException:
         lock.release()
@@ -78,7 +80,9 @@ def _check_segment_bytes(segment_bytes: int) -> None:
         )
 
 
-def _create(folder: str, files: Files, options: StoreOptions, tag: int) -> Manifest:
+def _create(
+    folder: str, files: Files, options: StoreOptions, tag: int, table_key: bytes
+) -> Manifest:
     """Everything that the first manifest lists is durable before it is written."""
     segments = Segments(files, f"{folder}/wal", options.segment_bytes, 0, tag)
     first_path = segments.path(_FIRST_SEGMENT)
@@ -104,6 +108,7 @@ def _create(folder: str, files: Files, options: StoreOptions, tag: int) -> Manif
         previous_crc=0,
         previous_epoch=0,
         checkpoint=_FIRST_SEGMENT * options.segment_bytes,
+        table_key=table_key.hex(),
         table_generations=[1],
         store_tag=tag,
     )
@@ -166,7 +171,7 @@ def _report_lost_end(replay: Replay, segments: Segments, known_to: int) -> None:
 def _open_table(folder: str, files: Files, state: ManifestState) -> Table:
     generations = [(number, table_path(folder, number)) for number in state.table_generations]
     try:
-        return Table.open(files, generations)
+        return Table.open(files, generations, bytes.fromhex(state.table_key))
     except FileNotFoundError as error:
         raise CorruptionError(
             str(error.filename or generations[0][1]), 0, "a listed table is missing"

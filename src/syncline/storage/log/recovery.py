@@ -16,34 +16,28 @@ from typing import Final
 
 from syncline.errors import StoreFullError
 from syncline.storage.base import Damage
-from syncline.storage.files import Files
+from syncline.storage.files import File, Files
 from syncline.storage.log.format import (
     BATCH_HEADER_BYTES,
-    KIND_MASK,
-    QUOTA_MASK,
     RECORD_HEADER_BYTES,
-    SEQUENCE,
-    UNREAD_BITS,
-    RecordKind,
-    ack_rows,
     align,
     parse_batch_header,
-    parse_cursors,
 )
 from syncline.storage.log.scan import (
     Chain,
     DamagedStretch,
     End,
-    RawRecord,
     WholeBatch,
     batches,
     next_batch,
+    used_bytes,
 )
 from syncline.storage.log.segments import Segments
-from syncline.storage.log.streams import LENGTH_BITS, Tail
+from syncline.storage.log.tails import Tails
 from syncline.values.ids import StreamId
 
 _TORN_BYTES_KEPT: Final = 1 << 20
+_PIECE_BYTES: Final = 1 << 20
 
 
 @dataclass(slots=True)
@@ -52,9 +46,9 @@ class Replay:
 
     chain: Chain
     end: int
+    tails: Tails
     last_batch: int = 0
     last_batch_end: int = 0
-    tails: dict[bytes, Tail] = field(default_factory=dict[bytes, Tail])
     # The batch before the first of each segment: where replay starts once older ones are sealed.
     chain_before: dict[int, Chain] = field(default_factory=dict[int, Chain])
     damage: list[Damage] = field(default_factory=list[Damage])
@@ -108,7 +102,8 @@ def _replay_segments(
     counted_to: int,
     progress: Callable[[int, int], None],
 ) -> Replay:
-    replay = Replay(chain, oldest * segments.segment_bytes)
+    tails = Tails(segments.segment_bytes, segments.path)
+    replay = Replay(chain, oldest * segments.segment_bytes, tails)
     if not numbers or numbers[0] != oldest:
         replay.damage.append(Damage(segments.path(oldest), 0, "the oldest live segment is missing"))
     data = _read_segment(files, segments, numbers[0]) if numbers else b""
@@ -133,6 +128,8 @@ def _replay_segments(
                 segments.give_up(unused)
             break
         data = data_behind
+    if replay.damage:
+        tails.report_gaps(replay.damage.append)
     progress(len(numbers), len(numbers))
     return replay
 
@@ -140,14 +137,34 @@ def _replay_segments(
 def _read_segment(files: Files, segments: Segments, number: int) -> bytes:
     if not segments.is_open(number):
         segments.adopt(number, files.open(segments.path(number)))
-    file = segments.file_for(number * segments.segment_bytes, "")
-    data = file.read(0, segments.segment_bytes)
-    if len(data) < segments.segment_bytes:
+    start = number * segments.segment_bytes
+    file = segments.file_for(start, "")
+    size = file.size()
+    if size < segments.segment_bytes:
         # Cut off from outside: the missing end may be written to again.
-        missing = bytes(segments.segment_bytes - len(data))
-        file.write(len(data), [missing])
-        data += missing
-    return data
+        file.write(size, [bytes(segments.segment_bytes - size)])
+    return _read_used(file, start, segments.segment_bytes)
+
+
+def _read_used(file: File, start: int, segment_bytes: int) -> bytes:
+    """The segment up to the end of its last batch, as far as headers tell.
+
+    It is seldom full; what lies behind is looked at and let go of piece by piece.
+    """
+    pieces: list[bytes] = []
+    used = 0
+    has_gap = False
+    for offset in range(0, segment_bytes, _PIECE_BYTES):
+        piece = file.read(offset, min(_PIECE_BYTES, segment_bytes - offset))
+        reach = used_bytes(piece, start + offset)
+        if reach and has_gap:
+            return file.read(0, segment_bytes)
+        used = max(used, offset + reach if reach else 0)
+        if used > offset:
+            pieces.append(piece)
+        else:
+            has_gap = True
+    return b"".join(pieces)
 
 
 def _segment_numbers(files: Files, segments: Segments, oldest: int) -> list[int]:
@@ -172,24 +189,49 @@ def _replay_segment(
     number_behind: int,
 ) -> None:
     start = number * segments.segment_bytes
-    parts = batches(data, start, replay.chain, number_behind=number_behind, tag=segments.tag)
+    parts = _parts(segments, number, data, replay.chain, number_behind)
+    if len(data) < segments.segment_bytes and any(isinstance(p, DamagedStretch) for p in parts):
+        # Headers are not to be trusted here: every byte may be one of a record that can be saved.
+        data = segments.file_for(start, "").read(0, segments.segment_bytes)
+        parts = _parts(segments, number, data, replay.chain, number_behind)
     for part in parts:
         match part:
-            case WholeBatch(header=header, records=records):
+            case WholeBatch(header=header):
                 segments.note_epoch(header.position, header.epoch)
                 replay.chain = part.chain
                 replay.last_batch = header.position
                 replay.last_batch_end = align(header.end)
-                replay.record_count_in_last += len(records)
-                _take_records(replay, records, data, start, counted_to, segments.path(number))
+                replay.record_count_in_last += header.record_count
+                at = header.position - start + BATCH_HEADER_BYTES
+                if not _take(replay, data, at, at + header.length, start, counted_to):
+                    reason = "the records of a batch do not add up to its length"
+                    replay.damage.append(Damage(segments.path(number), at, reason))
             case DamagedStretch():
                 if part.records:
                     segments.note_epoch(part.start, part.epoch)
                 _report_stretch(replay, part, start, segments.path(number))
-                _take_records(replay, part.records, data, start, counted_to, segments.path(number))
+                for position, _, length, *_ in part.records:
+                    at = position - start
+                    behind = at + RECORD_HEADER_BYTES + length
+                    _take(replay, data, at, behind, start, counted_to)
             case End(position=position, is_torn=is_torn):
                 replay.end = position
                 replay.torn_tail_count += is_torn and not number_behind
+
+
+def _parts(
+    segments: Segments, number: int, data: bytes, chain: Chain, number_behind: int
+) -> list[WholeBatch | DamagedStretch | End]:
+    start = number * segments.segment_bytes
+    return list(batches(data, start, chain, number_behind=number_behind, tag=segments.tag))
+
+
+def _take(replay: Replay, data: bytes, at: int, end: int, start: int, counted_to: int) -> bool:
+    """Take in records; False if they do not end where they should."""
+    is_whole, created_count, deleted_count = replay.tails.take(data, at, end, start)
+    if start + at >= counted_to:
+        replay.stream_count_change += created_count - deleted_count
+    return is_whole
 
 
 def _report_stretch(replay: Replay, part: DamagedStretch, start: int, path: str) -> None:
@@ -198,89 +240,6 @@ def _report_stretch(replay: Replay, part: DamagedStretch, start: int, path: str)
         replay.damage.append(
             Damage(path, part.start - start, "a record fails its checksum", StreamId(stream))
         )
-
-
-def _take_records(
-    replay: Replay,
-    records: list[RawRecord],
-    data: bytes,
-    start: int,
-    counted_to: int,
-    path: str,
-) -> None:
-    """Bring tails up to date. This loop decides how long a restart takes (bench: restart)."""
-    tails = replay.tails
-    for position, kind, length, stream, last_unread, time_quota in records:
-        record_kind = kind & KIND_MASK
-        if record_kind == RecordKind.ACKNOWLEDGEMENTS:
-            at = position - start + RECORD_HEADER_BYTES
-            _take_acknowledgements(tails, data[at : at + length], position)
-            continue
-        tail = tails.get(stream)
-        if tail is None:
-            tail = tails[stream] = Tail()
-        if record_kind <= RecordKind.QUOTA_MARKER:
-            seq = last_unread >> UNREAD_BITS
-            missing = tail.add_entry(seq, position << LENGTH_BITS | length)
-            if missing:
-                replay.damage.append(
-                    Damage(
-                        path,
-                        position - start,
-                        "entries before this one are missing",
-                        StreamId(stream),
-                        seq - missing,
-                        missing,
-                    )
-                )
-        else:
-            at = position - start + RECORD_HEADER_BYTES
-            _take_other(tail, record_kind, position, length, data[at : at + length])
-            if position >= counted_to:
-                if record_kind == RecordKind.CREATE:
-                    replay.stream_count_change += 1
-                elif record_kind == RecordKind.DELETE:
-                    replay.stream_count_change -= 1
-        tail.kind = kind
-        tail.last_unread = last_unread
-        tail.quota = time_quota & QUOTA_MASK
-        tail.applied = position
-
-
-def _take_acknowledgements(tails: dict[bytes, Tail], payload: bytes, position: int) -> None:
-    for stream, last_seq, unread_count in ack_rows(payload):
-        tail = tails.get(stream)
-        if tail is None:
-            tail = tails[stream] = Tail()
-        tail.last_unread = last_seq << UNREAD_BITS | unread_count
-        tail.applied = position
-
-
-def _take_other(tail: Tail, record_kind: int, position: int, length: int, payload: bytes) -> None:
-    match record_kind:
-        case RecordKind.CREATE:
-            tail.begin_anew()
-            tail.born = position
-            tail.is_deleted = False
-        case RecordKind.DELETE:
-            tail.begin_anew()
-            tail.is_deleted = True
-        case RecordKind.SNAPSHOT:
-            tail.snapshot_place = position << LENGTH_BITS | length
-        case RecordKind.CURSOR:
-            (seq,) = SEQUENCE.unpack_from(payload)
-            if tail.cursors is None:
-                tail.cursors = {}
-                tail.cursor_position = position
-            tail.cursors[payload[SEQUENCE.size :]] = seq
-        case RecordKind.DROP_CURSOR:
-            if tail.cursors is not None:
-                tail.cursors.pop(payload, None)
-        case RecordKind.CURSORS:
-            tail.cursors = parse_cursors(payload) or {}
-            tail.cursor_position = position
-        case _:
-            pass
 
 
 def _keep_torn(files: Files, segments: Segments, number: int, data: bytes, end: int) -> None:

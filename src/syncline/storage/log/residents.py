@@ -44,9 +44,9 @@ class Residents:
         self.tails = opened.replay.tails
         self.by_id: dict[bytes, OpenStream] = {}
         self.with_cursors: dict[OpenStream, None] = {}
-        for stream, tail in list(self.tails.items()):
-            if tail.cursors:
-                self.find(stream)
+        self.tails.report = report
+        for stream in self.tails.with_cursors:
+            self.find(stream)
 
     def find(self, stream: bytes) -> OpenStream | None:
         """The stream, brought into memory; None if there is none.
@@ -57,7 +57,7 @@ class Residents:
         opened = self.by_id.get(stream)
         if opened is not None:
             return opened
-        tail = self.tails.pop(stream, None)
+        tail = self.tails.pop(stream)
         index = self._table.find(stream)
         if tail is not None:
             opened = self._open_tail(stream, index, tail)

@@ -19,12 +19,12 @@ class RunSet:
 
     def __init__(self, files: Files, folder: str) -> None:
         self._files = files
-        self._folder = folder
+        self.folder = folder
         self._runs: dict[str, Run] = {}
         self.damage: list[Damage] = []
 
     def path(self, name: str) -> str:
-        return f"{self._folder}/{name}"
+        return f"{self.folder}/{name}"
 
     def open(self, listed: list[RunMeta]) -> None:
         """Open what is listed; a run that cannot be opened is damage, the others are served."""
@@ -118,23 +118,24 @@ class RunSet:
         have = {row.seq for row, _ in rows}
         missing = [seq for seq in range(from_seq, end_seq) if seq not in have]
         if missing:
-            place = self.path(next(iter(self._runs), ""))
+            # Of no single run: none of them would be better for being written anew.
             reason = "entries are in no run any more"
-            self.report(Damage(place, 0, reason, stream, missing[0], len(missing)))
+            self.report(Damage(self.folder, 0, reason, stream, missing[0], len(missing)))
         return rows
 
     def snapshot(self, opened: OpenStream) -> Snapshot | None:
-        found: tuple[RunRow, Run] | None = None
+        """The newest that can be read; those that cannot are reported."""
+        found: list[tuple[RunRow, Run]] = []
         for run in self._runs.values():
             row = run.snapshot(opened.stream)
-            if row is None or row.position < opened.born:
-                continue
-            if found is None or row.position > found[0].position:
-                found = row, run
-        if found is None:
-            return None
-        payload = self._payload(opened.stream, *found)
-        return None if payload is None else Snapshot(found[0].seq, found[0].time_ms, payload)
+            if row is not None and row.position >= opened.born:
+                found.append((row, run))
+        found.sort(key=lambda each: each[0].position, reverse=True)
+        for row, run in found:
+            payload = self._payload(opened.stream, row, run)
+            if payload is not None:
+                return Snapshot(row.seq, row.time_ms, payload)
+        return None
 
     def _payload(self, stream: bytes, row: RunRow, run: Run) -> bytes | None:
         try:

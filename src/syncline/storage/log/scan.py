@@ -9,6 +9,7 @@ Pure: takes the bytes of a segment, gives what is whole in it. Used by recovery,
 - In a damaged batch each record has its own checksum: those that pass are kept.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -25,16 +26,22 @@ from syncline.storage.log.format import (
     RecordKind,
     align,
     checksum_seed,
+    claimed_length,
     crc32c_extend,
     is_batch_whole,
     parse_batch_header,
 )
 
 # position, kind with flags, payload length, stream, last << 24 | unread, time << 16 | quota.
-# A plain tuple: replay handles hundreds of thousands in a blink (bench: restart).
+# A plain tuple: there are hundreds of thousands in a segment.
 RawRecord = tuple[int, int, int, bytes, int, int]
 
 _KINDS: Final = frozenset(int(kind) for kind in RecordKind)
+# Where the kind stands in a record, and what it can be, with any flags.
+_KIND_OFFSET: Final = 7
+_KIND_BYTE: Final = re.compile(
+    b"[%s]" % b"".join(re.escape(bytes([b])) for b in range(256) if b & KIND_MASK in _KINDS)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +55,9 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class WholeBatch:
+    """A batch that passed its checksum; `records_of` and `Tails.take` read what is in it."""
+
     header: BatchHeader
-    records: list[RawRecord]
 
     @property
     def chain(self) -> Chain:
@@ -130,31 +138,29 @@ def _batch_at(
         or header.epoch < chain.epoch
     ):
         return None
-    records = _whole_records(data, offset, segment_start, header, tag)
-    return None if records is None else WholeBatch(header, records)
+    return WholeBatch(header) if is_batch_whole(data, offset, header, tag) else None
 
 
-def _whole_records(
-    data: bytes, offset: int, segment_start: int, header: BatchHeader, tag: int
-) -> list[RawRecord] | None:
-    """All records of a batch, or None if it fails its checksum.
+def records_of(data: bytes, segment_start: int, batch: WholeBatch) -> list[RawRecord]:
+    """All records of a batch.
 
-    That covers every byte of the batch, so the records' own checksums need not be looked at.
+    Its checksum covers every byte of them, so their own need not be looked at.
     """
-    if not is_batch_whole(data, offset, header, tag):
-        return None
     records: list[RawRecord] = []
-    at = offset + BATCH_HEADER_BYTES
-    end = at + header.length
+    at = batch.header.position - segment_start + BATCH_HEADER_BYTES
+    end = at + batch.header.length
     unpack = RECORD_HEADER.unpack_from
     while at + RECORD_HEADER_BYTES <= end:
         _, kind_length, stream, last_unread, time_quota = unpack(data, at)
         length = kind_length & LENGTH_MASK
+        behind = at + RECORD_HEADER_BYTES + length
+        if behind > end:
+            break
         records.append(
             (segment_start + at, kind_length >> 24, length, stream, last_unread, time_quota)
         )
-        at += RECORD_HEADER_BYTES + length
-    return records if at == end and len(records) == header.record_count else None
+        at = behind
+    return records
 
 
 def next_batch(
@@ -164,20 +170,32 @@ def next_batch(
 
     One at `offset` itself is whole but does not follow the chain: batches before it are missing.
     """
-    at = offset
-    while (at := data.find(BATCH_MAGIC, at)) != -1:
-        if at % BLOCK_BYTES:
-            at = align(at)
+    for at in range(align(offset), len(data), BLOCK_BYTES):
+        # Of the blocks behind the last batch most are empty: one look at each.
+        if not data.startswith(BATCH_MAGIC, at):
             continue
         header = parse_batch_header(data, at, segment_start + at)
-        if header is not None and (
-            chain is None or (header.number > chain.number and header.epoch >= chain.epoch)
+        if (
+            header is not None
+            and (chain is None or (header.number > chain.number and header.epoch >= chain.epoch))
+            and is_batch_whole(data, at, header, tag)
         ):
-            records = _whole_records(data, at, segment_start, header, tag)
-            if records is not None:
-                return WholeBatch(header, records)
-        at += BLOCK_BYTES
+            return WholeBatch(header)
     return None
+
+
+def used_bytes(data: bytes, position: int) -> int:
+    """How far the batches reach that begin in these blocks, by what their headers claim.
+
+    0 if none does. `position` is that of the first block; no claim is checked.
+    """
+    used = 0
+    for at in range(0, len(data), BLOCK_BYTES):
+        if data.startswith(BATCH_MAGIC, at):
+            found, length = claimed_length(data, at)
+            if found == position + at:
+                used = max(used, at + BATCH_HEADER_BYTES + length)
+    return used
 
 
 def _damaged(
@@ -240,5 +258,9 @@ def _salvage(
         if is_expected and any(stream):
             suspects.append(stream)
         is_expected = False
-        at += 1
+        # On to the next byte that can be a kind: most of what is not in use is zeros.
+        candidate = _KIND_BYTE.search(data, at + 1 + _KIND_OFFSET, end)
+        if candidate is None:
+            break
+        at = candidate.start() - _KIND_OFFSET
     return records, suspects

@@ -34,7 +34,14 @@ from syncline.storage.log.format import (
 from syncline.storage.log.jobs import SealJob, SealResult
 from syncline.storage.log.liveness import LiveTable
 from syncline.storage.log.run_writer import RunWriter
-from syncline.storage.log.scan import DamagedStretch, End, RawRecord, WholeBatch, batches
+from syncline.storage.log.scan import (
+    DamagedStretch,
+    End,
+    RawRecord,
+    WholeBatch,
+    batches,
+    records_of,
+)
 from syncline.values.ids import STREAM_ID_BYTES, StreamId
 
 _HEADER: Final = np.dtype(
@@ -99,7 +106,10 @@ def seal(files: Files, job: SealJob) -> SealResult:
     snapshot_streams: set[bytes] = set()
     newest_first = sorted(zip(job.segment_numbers, job.segment_paths, strict=True))[::-1]
     number_behind = _number_behind(files, job, newest_first[0])
-    with LiveTable(files, job.table_paths) as table, RunWriter(files, job.run_path) as writer:
+    with (
+        LiveTable(files, job.table_paths, job.table_key) as table,
+        RunWriter(files, job.run_path) as writer,
+    ):
         for number, path in newest_first:
             data = _read(files, path, job.segment_bytes)
             if data is None:
@@ -144,11 +154,11 @@ def _scan(path: str, start: int, data: bytes, number_behind: int, tag: int) -> _
     segment = _Segment(path, start, data)
     for part in batches(data, start, None, number_behind=number_behind, tag=tag):
         match part:
-            case WholeBatch(header=header, records=records):
+            case WholeBatch(header=header):
                 if not segment.first_number and not segment.stretches:
                     segment.first_number = header.number
                 segment.last_number = header.number
-                segment.records += records
+                segment.records += records_of(data, start, part)
             case DamagedStretch(records=records):
                 segment.stretches.append(part)
                 segment.records += records

@@ -12,11 +12,12 @@ Invariants:
   next record of the same stream carries them anyway.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final, Self
 
 from syncline.errors import (
+    CorruptionError,
     DeviceError,
     LimitExceededError,
     QueueExistsError,
@@ -52,6 +53,7 @@ from syncline.storage.log.jobs import MergeResult
 from syncline.storage.log.opening import OpenedLog, open_log
 from syncline.storage.log.residents import Residents
 from syncline.storage.log.scrubbing import Scrubber
+from syncline.storage.log.snapshots import Snapshots
 from syncline.storage.log.staging import StagedBatch, Stager
 from syncline.storage.log.streams import LENGTH_BITS, LENGTH_MASK, LOST, OpenStream
 from syncline.storage.log.table import LOAD_LIMIT
@@ -64,6 +66,7 @@ from syncline.values.ids import StreamId
 # positions that are sealed by now, pages of a growing table copied. A little at a time, so that no
 # batch waits.
 _TAILS_PER_BATCH: Final = 256
+_TAILS_AT_ONCE: Final = 2048
 _SWEEP_PER_BATCH: Final = 128
 _MOVED_PAGES_PER_BATCH: Final = 4
 _STRAY_SLOTS_PER_BATCH: Final = 1024
@@ -98,6 +101,7 @@ class LogStore:
         self._residents = Residents(opened, self._report)
         self._by_id = self._residents.by_id
         self._scrubber = Scrubber(opened.runs, opened.table, self._report)
+        self._snapshots = Snapshots(opened.segments, opened.runs, self._report)
 
     @classmethod
     def open(
@@ -273,15 +277,7 @@ class LogStore:
         if not opened.flags & HAS_SNAPSHOT:
             return None
         opened.forget_below(self._upkeep.live_start)
-        place = opened.durable_snapshot_place(self._durable_end)
-        if not place:
-            return self._runs.snapshot(opened)
-        record = self._segments.read(place)
-        if record is None:
-            self._report_place(place, "a snapshot fails its checksum", stream)
-            return None
-        (up_to_seq,) = SEQUENCE.unpack_from(record.payload)
-        return Snapshot(up_to_seq, record.time_ms, record.payload[SEQUENCE.size :])
+        return self._snapshots.newest(opened, self._durable_end)
 
     def cursors(self, stream: StreamId) -> Mapping[bytes, int]:
         return dict(self._residents.load(stream).cursors or {})
@@ -369,7 +365,10 @@ class LogStore:
     def take_job(self) -> Job | None:
         if self._upkeep.is_busy:
             return None
-        self._residents.apply_tails(len(self._residents.tails))
+        self._residents.apply_tails(_TAILS_AT_ONCE)
+        if self._residents.tails:
+            # The table is not yet what the log says; more of them with the next call.
+            return None
         self._table.bury_strays(_STRAY_SLOTS_AT_ONCE)
         if self._table.may_have_strays:
             # What is sealed or merged away must be judged by a table without them.
@@ -393,7 +392,7 @@ class LogStore:
         self._upkeep.finish_job(job, result)
         self._residents.start_sweep()
 
-    def backup(self, folder: str) -> Iterator[int]:
+    def backup(self, folder: str) -> Generator[int]:
         """Copy the store as it is now into an empty folder, a stretch at a time: bytes copied.
 
         The owner goes on writing between the steps; what is durable at the first step is in it.
@@ -484,7 +483,11 @@ class LogStore:
     def _snapshot_seq(self, opened: OpenStream) -> int:
         """What the newest snapshot covers, staged or not; 0 if there is none."""
         if opened.snapshot_seq < 0:
-            found = self.snapshot(StreamId(opened.stream))
+            try:
+                found = self.snapshot(StreamId(opened.stream))
+            except CorruptionError:
+                # Whatever it covered: a new one is what the document needs.
+                found = None
             opened.snapshot_seq = found.up_to_seq if found is not None else 0
         return opened.snapshot_seq
 

@@ -1,4 +1,4 @@
-"""The queue table: a memory-mapped file of 64-byte slots, found by the stream's own bytes.
+"""The queue table: a memory-mapped file of 64-byte slots, found by a hash of the stream.
 
 Invariants:
 - A slot is written only after the record that justifies it is durable: the kernel may write a
@@ -36,6 +36,7 @@ from syncline.storage.log.format import (
     parse_slot,
     parse_table_header,
     slot_index,
+    slot_key,
 )
 
 CAPACITY_MIN: Final = 1024
@@ -93,7 +94,9 @@ def _open_generation(files: Files, path: str, number: int) -> _Generation:
 class Table:
     """All generations of the table as one map from stream to slot."""
 
-    def __init__(self, current: _Generation, older: _Generation | None) -> None:
+    def __init__(self, current: _Generation, older: _Generation | None, key: bytes) -> None:
+        self.key = key
+        self._slot_key = slot_key(key)
         self._current = current
         self._older = older
         # Between these log positions strays were written; how many slots are known to be none.
@@ -112,8 +115,11 @@ class Table:
             self.applied = header.applied
 
     @classmethod
-    def open(cls, files: Files, generations: list[tuple[int, str]]) -> Self:
-        """`generations` as (number, path), newest first; one, or two while the table grows."""
+    def open(cls, files: Files, generations: list[tuple[int, str]], key: bytes) -> Self:
+        """`generations` as (number, path), newest first; one, or two while the table grows.
+
+        `key` is the store's: it decides where each stream is looked for.
+        """
         opened: list[_Generation] = []
         try:
             for number, path in generations:
@@ -122,7 +128,7 @@ class Table:
             for generation in opened:
                 generation.close()
             raise
-        return cls(opened[0], opened[1] if len(opened) > 1 else None)
+        return cls(opened[0], opened[1] if len(opened) > 1 else None, key)
 
     @property
     def generation_number(self) -> int:
@@ -262,9 +268,16 @@ class Table:
             generation.file.sync()
 
     def used_images(self, chunk_slots: int) -> Iterator[bytes]:
-        """Every used slot as it is, a chunk at a time; the table may change between chunks."""
-        for generation in self._generations():
+        """Every used slot as it is, a chunk at a time; the table may change between chunks.
+
+        Oldest generation first: what is copied out of it before its turn is met in the newer one.
+        """
+        generation: _Generation | None = None
+        while (generation := self._newer_than(generation)) is not None:
             for start in range(0, generation.capacity, chunk_slots):
+                if generation not in self._generations():
+                    # Dropped since the last chunk: all of it has been copied.
+                    break
                 end = min(start + chunk_slots, generation.capacity)
                 data = generation.map[generation.offset_of(start) : generation.offset_of(end)]
                 for index in _indexes(data, SLOT_USED):
@@ -273,6 +286,10 @@ class Table:
                         continue
                     if generation is self._current or self._find_in(self._current, image[:24]) < 0:
                         yield image
+
+    def _newer_than(self, generation: _Generation | None) -> _Generation | None:
+        number = 0 if generation is None else generation.number
+        return next((each for each in self._generations()[::-1] if each.number > number), None)
 
     def damaged_images(self, chunk_slots: int) -> Iterator[list[bytes]]:
         """Slots of the current generation that fail their check, those of each chunk in a list."""
@@ -302,7 +319,7 @@ class Table:
     def _find_in(self, generation: _Generation, stream: bytes) -> int:
         table = generation.map
         capacity = generation.capacity
-        index = slot_index(stream, capacity)
+        index = slot_index(stream, capacity, self._slot_key)
         for _ in range(capacity):
             offset = TABLE_HEADER_BYTES + index * SLOT_BYTES
             found = table[offset : offset + SLOT_STATE_OFFSET + 1]
@@ -319,7 +336,7 @@ class Table:
         """The first free slot. Deleted ones are used again only while no older copy can exist."""
         table = self._current.map
         capacity = self._current.capacity
-        index = slot_index(stream, capacity)
+        index = slot_index(stream, capacity, self._slot_key)
         for _ in range(capacity):
             offset = TABLE_HEADER_BYTES + index * SLOT_BYTES
             found = table[offset : offset + SLOT_STATE_OFFSET + 1]

@@ -88,9 +88,15 @@ class Upkeep:
     def is_busy(self) -> bool:
         return self._task is not None or self._is_paused
 
+    @property
+    def is_working(self) -> bool:
+        return self._task is not None
+
     def pause(self) -> None:
-        """No job is taken until `resume`: for a backup, which needs the files as they are."""
-        assert self._task is None
+        """No job is taken until `resume`: for a backup, which needs the files as they are.
+
+        The one under way goes on; `is_working` says when it is done.
+        """
         self._is_paused = True
 
     def resume(self) -> None:
@@ -155,20 +161,16 @@ class Upkeep:
             self._segment_task(filled)
             or self._table_task()
             or self._seal_task(seal_to)
+            or self._mending_task()
             or self._run_task(save)
         )
         return self._task
 
     def take_mending(self) -> Job | None:
-        """Write the next run anew that is known to be damaged, without what is damaged in it."""
+        """As `take_job`, if what is due next is a damaged run."""
         assert not self.is_busy
-        damaged = {damage.file for damage in self._runs.damage} - self._mended
-        for name in self._runs.names:
-            if self._runs.path(name) in damaged:
-                self._mended.add(self._runs.path(name))
-                self._task = self._merge_task((name,))
-                return self._task
-        return None
+        self._task = self._mending_task()
+        return self._task
 
     def run_job(self, job: Job) -> object:
         """Any thread. Of the store's memory only the manifest is changed, which has a lock."""
@@ -293,6 +295,7 @@ class Upkeep:
             tuple(self._table.paths()),
             self._new_name("r", ".run", f"{self._folder}/runs"),
             self._segments.tag,
+            self._table.key,
         )
 
     def _run_task(self, save: Callable[[], bool]) -> MergeJob | MeasureJob | None:
@@ -304,13 +307,25 @@ class Upkeep:
                 return None
             self._dead_row_count = 0
             names = tuple(self._runs.path(name) for name in self._runs.names)
-            return MeasureJob(names, paths, names, tuple(listed))
+            return MeasureJob(names, paths, names, tuple(listed), self._table.key)
         chosen = choose_merge(
             [run for run in listed if run.name in self._runs.names], self._measured
         )
         if chosen is None:
             return None
         return self._merge_task(chosen)
+
+    def _mending_task(self) -> MergeJob | None:
+        """Write the next run anew that is known to be damaged, without what is damaged in it.
+
+        Else the damage would stay until a merge happens to come by, and every reader meets it.
+        """
+        damaged = {damage.file for damage in self._runs.damage} - self._mended
+        for name in self._runs.names:
+            if self._runs.path(name) in damaged:
+                self._mended.add(self._runs.path(name))
+                return self._merge_task((name,))
+        return None
 
     def _merge_task(self, chosen: tuple[str, ...]) -> MergeJob:
         return MergeJob(
@@ -320,6 +335,7 @@ class Upkeep:
             self._new_name("r", ".run", f"{self._folder}/runs"),
             tuple(self._runs.path(name) for name in self._runs.names if name not in chosen),
             tuple(self._manifest.state.runs),
+            self._table.key,
         )
 
     # ---- Done ----

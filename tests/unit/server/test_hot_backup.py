@@ -1,0 +1,94 @@
+"""A backup while the router serves: on a thread, beside upkeep, and tidy if nobody waits for it."""
+
+import json
+import random
+import threading
+from collections.abc import AsyncGenerator, Sequence
+
+import pytest
+
+from syncline.server import hot_backup
+from syncline.server.hot_backup import HotBackup
+from syncline.storage.base import StreamKind, commit
+from syncline.storage.files import File
+from syncline.storage.log.store import LogStore
+from syncline.storage.options import StoreOptions
+from syncline.testing.files import SimulatedFiles
+from syncline.values.ids import StreamId
+from syncline.values.limits import segment_bytes_min
+
+STREAM = StreamId(bytes(range(24)))
+
+
+class WatchedFiles(SimulatedFiles):
+    """Notes on which thread files of the copy are opened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.threads: set[int] = set()
+
+    def open(self, path: str, *, create: bool = False, writable: bool = True) -> File:
+        if path.startswith("/copy"):
+            self.threads.add(threading.get_ident())
+        return super().open(path, create=create, writable=writable)
+
+
+class Subject:
+    def __init__(self) -> None:
+        self.files = WatchedFiles()
+        self.files.make_folder("/data")
+        self.store = self.opened("/data")
+        self.store.create(STREAM, StreamKind.QUEUE, 0, 1)
+        for _ in range(200):
+            self.store.append(STREAM, bytes(1_000), 1)
+            commit(self.store)
+
+    def opened(self, folder: str) -> LogStore:
+        options = StoreOptions(segment_bytes=segment_bytes_min)
+        chance = random.Random(5).randbytes
+        return LogStore.open(folder, self.files, options, now_ms=1, random_bytes=chance)
+
+    def backup(self) -> AsyncGenerator[bytes]:
+        return HotBackup(self.store, self.files, "/data", lambda: 1).run("/copy")
+
+    def copied_seqs(self) -> Sequence[int]:
+        copy = self.opened("/copy")
+        found = [entry.seq for entry in copy.read(STREAM, 1, 1_000, 1 << 20)]
+        assert not copy.damage()
+        copy.close()
+        return found
+
+
+@pytest.fixture
+def subject() -> Subject:
+    return Subject()
+
+
+async def test_no_file_of_the_copy_is_touched_by_the_loop(subject: Subject) -> None:
+    lines = [json.loads(line) async for line in subject.backup()]
+    assert lines[-1]["done"]
+    assert subject.files.threads
+    assert threading.get_ident() not in subject.files.threads
+    assert subject.copied_seqs() == list(range(1, 201))
+
+
+async def test_a_backup_waits_for_the_job_under_way(subject: Subject) -> None:
+    store = subject.store
+    job = store.take_job()
+    assert job is not None
+    copied = store.backup("/copy")
+    assert [next(copied), next(copied)] == [0, 0]
+    store.finish_job(job, store.run_job(job))
+    assert sum(copied) > 0
+    assert store.take_job() is not None, "upkeep goes on"
+
+
+async def test_upkeep_goes_on_if_nobody_waits_for_the_end(
+    subject: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hot_backup, "_PROGRESS_BYTES", 1)
+    lines = subject.backup()
+    assert "copied_bytes" in json.loads(await anext(lines))
+    assert subject.store.take_job() is None, "the files are needed as they are"
+    await lines.aclose()
+    assert subject.store.take_job() is not None

@@ -1,0 +1,94 @@
+"""The queue table: searches stay short whatever the ids are."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from syncline.storage.files import DiskFiles
+from syncline.storage.log.format import SLOT_USED, encode_slot, slot_index, slot_key
+from syncline.storage.log.preparing import write_table
+from syncline.storage.log.table import Table, capacity_for
+from syncline.testing.files import SimulatedFiles
+
+COUNT = 10_000
+KEY = random.Random(7).randbytes(16)
+PATH = "/queues.1.tab"
+
+SHAPES: dict[str, Callable[[int], bytes]] = {
+    "one prefix": lambda n: b"tenant-0042/queue/".ljust(20, b"-") + n.to_bytes(4, "big"),
+    "counted from the front": lambda n: n.to_bytes(4, "little") + bytes(20),
+    "counted in the highest byte of each word": lambda n: (
+        bytes(7) + bytes([n & 255]) + bytes(7) + bytes([n >> 8 & 255]) + bytes(8)
+    ),
+    "decimal": lambda n: b"%024d" % n,
+    "far apart in equal steps": lambda n: (n * 0x9E3779B97F4A7C15 << 64).to_bytes(24, "big"),
+}
+
+
+def random_id(number: int) -> bytes:
+    return random.Random(number).randbytes(24)
+
+
+def probe_counts(make_id: Callable[[int], bytes]) -> list[int]:
+    """How many slots the search for each of the ids looks at, in a table that holds them all."""
+    files = SimulatedFiles()
+    capacity = capacity_for(COUNT)
+    write_table(files, PATH, capacity, 1)
+    table = Table.open(files, [(1, PATH)], KEY)
+    key = slot_key(KEY)
+    ids = [make_id(number) for number in range(COUNT)]
+    assert len(set(ids)) == COUNT
+    for stream in ids:
+        index = table.place(stream)
+        table.write(index, encode_slot(stream, 0, 1, 1, 0, 0, 0, SLOT_USED))
+    counts = [
+        (table.find(stream) - slot_index(stream, capacity, key)) % capacity + 1 for stream in ids
+    ]
+    table.close()
+    return counts
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_ids_of_one_shape_are_found_as_soon_as_random_ones(shape: str) -> None:
+    ordinary = probe_counts(random_id)
+    counts = probe_counts(SHAPES[shape])
+    assert sum(counts) <= 1.15 * sum(ordinary)
+    assert max(counts) <= 2 * max(ordinary)
+
+
+def test_where_streams_meet_depends_on_the_key_of_the_store() -> None:
+    """Ids that all meet under one key are spread under another."""
+    ids = [random_id(number) for number in range(4_000)]
+    meeting = [stream for stream in ids if slot_index(stream, 64, slot_key(KEY)) == 5]
+    assert len({slot_index(stream, 64, slot_key(bytes(16))) for stream in meeting}) > 20
+
+
+def put_stream(table: Table, stream: bytes) -> None:
+    table.write(table.place(stream), encode_slot(stream, 0, 1, 1, 0, 0, 0, SLOT_USED))
+
+
+@pytest.mark.parametrize("moved_after", [0, 1, 100])
+def test_a_walk_finds_all_streams_though_they_move_meanwhile(
+    moved_after: int, tmp_path: Path
+) -> None:
+    # On the disk, where the map of a file that was dropped cannot be read any more.
+    files, first, second = DiskFiles(), f"{tmp_path}/1.tab", f"{tmp_path}/2.tab"
+    write_table(files, first, 1024, 1)
+    write_table(files, second, 2048, 2)
+    table = Table.open(files, [(1, first)], KEY)
+    ids = [random_id(number) for number in range(300)]
+    for stream in ids[:200]:
+        put_stream(table, stream)
+    table.grow_into(files, second, 2)
+    for stream in ids[200:]:
+        put_stream(table, stream)
+    walk = table.used_images(16)
+    found = [next(walk)[:24] for _ in range(moved_after)]
+    while not table.move_some(1):
+        pass
+    table.drop_older()
+    found += [image[:24] for image in walk]
+    assert set(found) == set(ids)
+    table.close()
