@@ -138,7 +138,7 @@ class Replica:
     @property
     def unsaved_count(self) -> int:
         """Own changes that are not known to be stored."""
-        return len(self._buffer.unsaved_clocks)
+        return self._buffer.unsaved_count
 
     @property
     def unsaved_clocks(self) -> list[int]:
@@ -301,6 +301,8 @@ class Replica:
             return
         self.epoch = message.epoch
         self.may_write = message.may_write
+        if message.incarnation != self._incarnation:
+            self._buffer.forget_stored()
         self._covered_clock, self._covered_seq = message.clock, message.seq
         for entry in self._buffer.rewind(message.clock):
             self._tells.append(Stored(entry.number, entry.clock, message.seq))

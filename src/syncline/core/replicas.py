@@ -149,7 +149,13 @@ class Replicas:
     @property
     def next_tick_ms(self) -> int | None:
         """When `tick` has something to do at the latest."""
-        times = [replica.next_tick_ms for _, replica in self._replicas.values()]
+        return self.next_tick_ms_of(self._replicas)
+
+    def next_tick_ms_of(self, documents: Iterable[str]) -> int | None:
+        """The same for some documents and the connection, where a step concerned no others."""
+        times = [
+            self._replicas[name][1].next_tick_ms for name in documents if name in self._replicas
+        ]
         times.append(self._dial_due_ms)
         return min((time for time in times if time is not None), default=None)
 

@@ -18,6 +18,7 @@ If no receipt comes, what is in flight is sent again, each time after twice the 
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 
 from syncline.errors import LimitExceededError
 from syncline.values.replica import Body
@@ -67,6 +68,11 @@ class SendBuffer:
         return len(self._entries)
 
     @property
+    def unsaved_count(self) -> int:
+        """How many are not known to be stored. Those that are come first."""
+        return len(self._entries) - sum(1 for _ in takewhile(lambda e: e.is_stored, self._entries))
+
+    @property
     def unsaved_clocks(self) -> list[int]:
         """Of what is not known to be stored, oldest first. 0: has none yet."""
         return [entry.clock for entry in self._entries if not entry.is_stored]
@@ -98,6 +104,11 @@ class SendBuffer:
         self._retry_count = 0
         self.deadline_ms = None
         return _stored(self._entries[: self._covered])
+
+    def forget_stored(self) -> None:
+        """What was stored was stored in a document that is no more: it does not come back."""
+        self._entries = [entry for entry in self._entries if not entry.is_stored]
+        self._covered = self._sent = 0
 
     def take_ready(self, now_ms: int) -> list[Entry]:
         """What is to be sent now, with clocks; it is in flight from here on."""

@@ -60,5 +60,7 @@ awareness_state_bytes_max = 16 * KIB
 awareness_bytes_max = 1 * MIB
 state_vector_client_count_max = 65_536
 update_client_count_max = 65_536
-# How much of an update is looked at before it is stored: all of it for what people type.
-update_walk_count_max = 256
+# The libraries keep clocks in 32 bits.
+update_clock_max = (1 << 31) - 1
+# Action Cable: what names a subscription, and comes back with each of its messages.
+cable_identifier_characters_max = 2_048

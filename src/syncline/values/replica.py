@@ -177,6 +177,7 @@ class Stored:
     """The own change `number` is on the router's disk, at `seq` or below."""
 
     number: int
+    clock: int
     seq: int
 
 
@@ -185,6 +186,7 @@ class Rejected:
     """The own change `number` was refused for good and is taken back."""
 
     number: int
+    clock: int
     code: str
     message: str
 

@@ -118,6 +118,15 @@ class Awareness:
             Entry(client, present.clock, present.state) for client, present in self._present.items()
         ]
 
+    def hidden(self, entries: Iterable[Entry]) -> list[Entry]:
+        """Those who say they are here, yet left with that clock or a later one: as gone."""
+        return [
+            Entry(entry.client, gone_clock, None)
+            for entry in entries
+            if entry.state is not None
+            and (gone_clock := self._gone.get(entry.client, 0)) >= entry.clock > 0
+        ]
+
     def disconnect(self, connection: int) -> list[Entry]:
         """Remove everyone who came through it; returns what the others are told."""
         return self._leave(

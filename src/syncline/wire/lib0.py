@@ -44,9 +44,10 @@ class Reader:
             raise MalformedMessageError(f"{self.left} bytes follow where the message should end")
 
     def byte(self) -> int:
-        if self._at >= len(self._data):
-            raise MalformedMessageError("the message ends in the middle of a value")
-        value = self._data[self._at]
+        try:
+            value = self._data[self._at]
+        except IndexError:
+            raise _cut() from None
         self._at += 1
         return value
 
@@ -104,14 +105,20 @@ class Reader:
             raise MalformedMessageError(f"{tag} is no tag of a value")
 
     def _more(self, number: int, shift: int) -> int:
-        for _ in range(NUMBER_BYTES_MAX - 1):
-            byte = self.byte()
-            number |= (byte & 0x7F) << shift
-            shift += 7
+        # Ids of clients are random and take all eight bytes: this is where an update is spent.
+        more = self._data[self._at : self._at + NUMBER_BYTES_MAX - 1]
+        for count, byte in enumerate(more, 1):
             if byte < 0x80:
+                self._at += count
+                number |= byte << shift
                 if number > NUMBER_MAX:
                     break
                 return number
+            number |= (byte & 0x7F) << shift
+            shift += 7
+        else:
+            if len(more) < NUMBER_BYTES_MAX - 1:
+                raise _cut()
         raise MalformedMessageError(f"a number in the message is above {NUMBER_MAX}")
 
     def _take(self, byte_count: int) -> bytes:
@@ -123,6 +130,10 @@ class Reader:
         value = self._data[self._at : end]
         self._at = end
         return value
+
+
+def _cut() -> MalformedMessageError:
+    return MalformedMessageError("the message ends in the middle of a value")
 
 
 def var_uint(number: int) -> bytes:

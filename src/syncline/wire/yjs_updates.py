@@ -7,8 +7,10 @@
     struct        info byte, then by its low 5 bits: 0 removed for good or 10 a gap, both with
                   varUint length; 1 to 9 an item: its place, then its content of that kind
 
-`check_update` refuses garbage before it is stored. It looks at lengths and tags, not at what an
-item refers to: that takes the document, and is found out when the update is folded into it.
+`check_update` refuses what no Yjs client writes, before it is stored: one such update, once stored,
+would be folded at every start. The library that folds takes the process down for some of it:
+lengths of zero, clocks past 2^31-1, a client that comes twice, an item that follows itself. Whether
+the other items that one refers to fit it is not looked at: that takes the document.
 """
 
 from collections.abc import Callable, Mapping
@@ -52,44 +54,29 @@ def encode_state_vector(vector: Mapping[int, int]) -> bytes:
     return b"".join(parts)
 
 
-def check_update(data: bytes, walk_count_max: int = limits.update_walk_count_max) -> None:
-    """Raise MalformedMessageError or LimitExceededError for what cannot be an update.
-
-    At most `walk_count_max` clients, structs and ranges are looked at, so that its cost is bounded;
-    what comes after them in a larger update is believed until it is folded.
-    """
+def check_update(data: bytes) -> None:
+    """Raise MalformedMessageError or LimitExceededError for what cannot be an update."""
     reader = Reader(data)
-    if _skip_structs(reader, walk_count_max):
-        return
-    if _skip_deletions(reader, walk_count_max):
-        return
+    clients: set[int] = set()
+    for _ in range(_count_clients(reader)):
+        struct_count = reader.count(each_bytes_min=2)
+        client, clock = reader.var_uint(), reader.var_uint()
+        _add(clients, client)
+        for _ in range(struct_count):
+            clock += _skip_struct(reader, client, clock)
+            _check_clock(clock)
+    clients.clear()
+    for _ in range(_count_clients(reader)):
+        _add(clients, reader.var_uint())
+        for _ in range(reader.count(each_bytes_min=2)):
+            _check_clock(reader.var_uint() + _length(reader))
     reader.finish()
 
 
-def _skip_structs(reader: Reader, walk_left: int) -> bool:
-    """Whether it stopped on the way."""
-    for _ in range(_count_clients(reader)):
-        struct_count = reader.count(each_bytes_min=2)
-        _skip_id(reader)
-        for _ in range(min(struct_count, walk_left)):
-            _skip_struct(reader)
-        walk_left -= 1 + struct_count
-        if walk_left < 0:
-            return True
-    return False
-
-
-def _skip_deletions(reader: Reader, walk_left: int) -> bool:
-    """Whether it stopped on the way."""
-    for _ in range(_count_clients(reader)):
-        reader.var_uint()
-        range_count = reader.count(each_bytes_min=2)
-        for _ in range(min(range_count, walk_left)):
-            _skip_id(reader)
-        walk_left -= 1 + range_count
-        if walk_left < 0:
-            return True
-    return False
+def _add(clients: set[int], client: int) -> None:
+    if client in clients:
+        raise MalformedMessageError("a Yjs update has each client once")
+    clients.add(client)
 
 
 def _count_clients(reader: Reader) -> int:
@@ -101,89 +88,119 @@ def _count_clients(reader: Reader) -> int:
     return count
 
 
+def _check_clock(clock: int) -> None:
+    if clock > limits.update_clock_max:
+        raise LimitExceededError("a clock in an update", clock, limits.update_clock_max)
+
+
+def _length(reader: Reader) -> int:
+    return _not_zero(reader.var_uint())
+
+
+def _not_zero(length: int) -> int:
+    if length == 0:
+        raise MalformedMessageError("a length in a Yjs update is zero")
+    return length
+
+
 # ----------------------------------------------------------------------------------------- structs
 
 
-def _skip_struct(reader: Reader) -> None:
+def _skip_struct(reader: Reader, client: int, clock: int) -> int:
+    """Its length, which is how far the clock advances. Client and clock are its own."""
     info = reader.byte()
     kind = info & _KIND
     if kind in (_REMOVED, _GAP):
-        reader.var_uint()
-        return
+        return _length(reader)
     skip_content = _CONTENTS.get(kind)
     if skip_content is None:
         raise MalformedMessageError(f"{kind} is no kind of content in a Yjs update")
-    _skip_place(reader, info)
-    skip_content(reader)
+    _skip_place(reader, info, client, clock)
+    return skip_content(reader)
 
 
-def _skip_place(reader: Reader, info: int) -> None:
+def _skip_place(reader: Reader, info: int, client: int, clock: int) -> None:
     """Where an item belongs: between two others, or else in a parent and perhaps under a key."""
     if info & _HAS_LEFT:
-        _skip_id(reader)
+        _skip_id(reader, client, clock)
     if info & _HAS_RIGHT:
-        _skip_id(reader)
+        _skip_id(reader, client, clock)
     if info & (_HAS_LEFT | _HAS_RIGHT):
         return
     if reader.var_uint() == 1:
         reader.var_string()
     else:
-        _skip_id(reader)
+        _skip_id(reader, client, clock)
     if info & _HAS_KEY:
         reader.var_string()
 
 
-def _skip_id(reader: Reader) -> None:
-    reader.var_uint()
-    reader.var_uint()
+def _skip_id(reader: Reader, client: int, clock: int) -> None:
+    """The id of an item that was there before the item of that client and clock."""
+    is_own = reader.var_uint() == client
+    earlier = reader.var_uint()
+    _check_clock(earlier)
+    if is_own and earlier >= clock:
+        raise MalformedMessageError("an item in a Yjs update refers to itself or to a later one")
 
 
-def _skip_deleted(reader: Reader) -> None:
-    reader.var_uint()
-
-
-def _skip_texts(reader: Reader) -> None:
-    for _ in range(reader.count(each_bytes_min=1)):
+def _skip_texts(reader: Reader) -> int:
+    count = reader.count(each_bytes_min=1)
+    for _ in range(count):
         reader.var_string()
+    return _not_zero(count)
 
 
-def _skip_binary(reader: Reader) -> None:
+def _skip_binary(reader: Reader) -> int:
     reader.var_bytes()
+    return 1
 
 
-def _skip_text(reader: Reader) -> None:
+def _skip_text(reader: Reader) -> int:
+    text = reader.var_string()
+    # Clocks count as JavaScript does: two for what is outside the basic plane.
+    return _not_zero(len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2)
+
+
+def _skip_embed(reader: Reader) -> int:
     reader.var_string()
+    return 1
 
 
-def _skip_format(reader: Reader) -> None:
+def _skip_format(reader: Reader) -> int:
     reader.var_string()
     reader.var_string()
+    return 1
 
 
-def _skip_type(reader: Reader) -> None:
+def _skip_type(reader: Reader) -> int:
     kind = reader.var_uint()
     if kind >= _TYPE_COUNT:
         raise MalformedMessageError(f"{kind} is no shared type of Yjs")
     if kind in _NAMED_TYPES:
         reader.var_string()
+    return 1
 
 
-def _skip_values(reader: Reader) -> None:
-    for _ in range(reader.count(each_bytes_min=1)):
+def _skip_values(reader: Reader) -> int:
+    count = reader.count(each_bytes_min=1)
+    for _ in range(count):
         reader.skip_any()
+    return _not_zero(count)
 
 
-def _skip_document(reader: Reader) -> None:
+def _skip_document(reader: Reader) -> int:
     reader.var_string()
     reader.skip_any()
+    return 1
 
 
-_CONTENTS: dict[int, Callable[[Reader], None]] = {
-    1: _skip_deleted,
+_CONTENTS: dict[int, Callable[[Reader], int]] = {
+    1: _length,
     2: _skip_texts,
     3: _skip_binary,
     4: _skip_text,
-    5: _skip_text,  # an embedded object, as JSON
+    5: _skip_embed,
     6: _skip_format,
     7: _skip_type,
     8: _skip_values,
