@@ -401,3 +401,49 @@ def test_creations_deletions_and_snapshots_do_not_wait(under_test: StoreUnderTes
     commit_without_acknowledgements(under_test)
     under_test.crash()
     assert list(under_test.store.streams()) == []
+
+
+def test_many_at_once_are_what_they_are_one_by_one(under_test: StoreUnderTest) -> None:
+    first, second = under_test.create_queue(1), under_test.create_queue(2)
+    under_test.commit()
+    under_test.append(first, b"one by one")
+    messages = [(first, b"a"), (second, b"b" * 5_000), (first, b""), (second, b"d")]
+    assert under_test.store.append_many(iter(messages), under_test.now_ms) == [2, 1, 3, 2]
+    assert under_test.store.append_many([], under_test.now_ms) == []
+    assert under_test.payloads(first) == []
+    under_test.append(first, b"after")
+    under_test.commit()
+    for _ in range(2):
+        assert under_test.payloads(first) == [b"one by one", b"a", b"", b"after"]
+        assert under_test.payloads(second) == [b"b" * 5_000, b"d"]
+        under_test.reopen()
+
+
+def test_many_at_once_carry_what_was_acknowledged(under_test: StoreUnderTest) -> None:
+    queue = queue_with_entries(under_test, 3)
+    under_test.store.truncate_before(queue, 3)
+    assert under_test.store.append_many([(queue, b"4")], under_test.now_ms) == [4]
+    under_test.commit()
+    under_test.crash()
+    assert under_test.payloads(queue) == [b"3", b"4"]
+
+
+def test_many_at_once_stop_before_what_is_refused(under_test: StoreUnderTest) -> None:
+    queue, full = under_test.create_queue(1), under_test.create_queue(2, quota=2)
+    under_test.commit()
+    unknown = StreamId(bytes(23) + b"?")
+    too_large = bytes(limits.entry_bytes_max + 1)
+
+    def staged(*messages: tuple[StreamId, bytes]) -> int:
+        return len(under_test.store.append_many(messages, under_test.now_ms))
+
+    assert staged((queue, b"1"), (unknown, b"-"), (queue, b"-")) == 1
+    assert staged((queue, too_large), (queue, b"-")) == 0
+    assert staged((full, b"1"), (full, b"2"), (full, b"-"), (queue, b"-")) == 2
+    # Whoever asks for the reason gets it, and leaves the marker.
+    with pytest.raises(QuotaExceededError):
+        under_test.append(full, b"-")
+    assert staged((full, b"-")) == 0
+    under_test.commit()
+    assert under_test.payloads(queue) == [b"1"]
+    assert under_test.payloads(full) == [b"1", b"2", b""]

@@ -25,13 +25,14 @@ Promises that the conformance and crash suites check on every backend:
 - Damage costs the damaged entries, is reported with its stream, and never stops another stream.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import ClassVar, Protocol
 
 import msgspec
 
+from syncline.errors import LimitExceededError, RefusedError, StorageError
 from syncline.values.ids import StreamId
 
 # The kind of a stream is part of a record, so it lives with the values; stores speak of it as
@@ -139,6 +140,13 @@ class Store(Protocol):
         """
         ...
 
+    def append_many(self, messages: Iterable[tuple[StreamId, bytes]], now_ms: int) -> list[int]:
+        """Stage messages in order, up to the first that is refused; the sequences of those staged.
+
+        Fewer sequences than messages: the next message would be refused, and `append` says why.
+        """
+        ...
+
     def truncate_before(self, stream: StreamId, seq: int) -> None:
         """Let go of every entry below `seq`. A position already passed changes nothing.
 
@@ -238,6 +246,28 @@ class Store(Protocol):
     def close(self) -> None:
         """Make what is staged durable and let go of the folder."""
         ...
+
+
+def append_each(store: Store, messages: Iterable[tuple[StreamId, bytes]], now_ms: int) -> list[int]:
+    """`append_many` of a store that gains nothing by it."""
+    seqs: list[int] = []
+    for stream, payload in messages:
+        if _would_refuse(store, stream):
+            break
+        try:
+            seqs.append(store.append(stream, payload, now_ms))
+        except (StorageError, RefusedError, LimitExceededError):
+            break
+    return seqs
+
+
+def _would_refuse(store: Store, stream: StreamId) -> bool:
+    """Whether the quota would; asked first, as being refused leaves a marker."""
+    try:
+        state = store.state(stream)
+    except (StorageError, RefusedError):
+        return True
+    return state.is_blocked or 0 < state.quota <= state.unread_count
 
 
 def commit(store: Store) -> None:

@@ -12,7 +12,7 @@ finds what was durable.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 from weakref import WeakKeyDictionary
@@ -35,6 +35,7 @@ from syncline.storage.base import (
     StoreStats,
     StreamKind,
     StreamState,
+    append_each,
     commit,
 )
 from syncline.storage.files import Files
@@ -163,6 +164,9 @@ class MemoryStore:
         self._find(stream)
         del self._streams[stream]
         self._stage(stream)
+
+    def append_many(self, messages: Iterable[tuple[StreamId, bytes]], now_ms: int) -> list[int]:
+        return append_each(self, messages, now_ms)
 
     def append(self, stream: StreamId, payload: bytes, now_ms: int) -> int:
         found = self._find(stream)

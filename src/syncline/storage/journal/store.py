@@ -11,7 +11,7 @@
 - Appends are refused before that, as long as the free space is known to be too small.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, Self
 
@@ -32,6 +32,7 @@ from syncline.storage.base import (
     StoreStats,
     StreamKind,
     StreamState,
+    append_each,
     commit,
 )
 from syncline.storage.files import Files, Lock
@@ -193,6 +194,9 @@ class JournalStore:
         if on_disk is not None:
             self._deleted[stream] = on_disk
         self._census.note(stream, is_there=False)
+
+    def append_many(self, messages: Iterable[tuple[StreamId, bytes]], now_ms: int) -> list[int]:
+        return append_each(self, messages, now_ms)
 
     def append(self, stream: StreamId, payload: bytes, now_ms: int) -> int:
         queue = self._find(stream)
