@@ -447,3 +447,46 @@ def test_many_at_once_stop_before_what_is_refused(under_test: StoreUnderTest) ->
     under_test.commit()
     assert under_test.payloads(queue) == [b"1"]
     assert under_test.payloads(full) == [b"1", b"2", b""]
+
+
+def test_heads_are_what_can_be_read_first(under_test: StoreUnderTest) -> None:
+    queue, empty, full = (
+        under_test.create_queue(1),
+        under_test.create_queue(2),
+        under_test.create_queue(3, quota=1),
+    )
+    unknown = StreamId(bytes(23) + b"?")
+    under_test.append(queue, b"1", b"2")
+    under_test.append(full, b"only")
+    with pytest.raises(QuotaExceededError):
+        under_test.append(full, b"-")
+    streams = [queue, unknown, empty, full, queue]
+    # Nothing is durable yet.
+    assert under_test.store.read_heads(streams) == [None] * 5
+    under_test.commit()
+    under_test.store.truncate_before(full, 2)
+
+    for _ in range(2):
+        heads = under_test.store.read_heads(iter(streams))
+        expected = [under_test.entries(queue)[0], None, None, under_test.entries(full)[0]]
+        assert heads == [*expected, expected[0]]
+        assert [head.payload for head in heads if head is not None] == [b"1", b"", b"1"]
+        under_test.reopen()
+
+
+def test_many_are_let_go_of_at_once(under_test: StoreUnderTest) -> None:
+    first, second = queue_with_entries(under_test, 5, 1), queue_with_entries(under_test, 3, 2)
+    unknown = StreamId(bytes(23) + b"?")
+    truncate_many = under_test.store.truncate_many
+
+    assert truncate_many([(first, 3), (second, 4), (first, 2), (first, 4)]) == 4
+    # Up to the first that is refused: nothing is above the next one, or unknown.
+    assert truncate_many([(first, 5), (second, 5), (first, 6)]) == 1
+    assert truncate_many([(unknown, 1), (first, 6)]) == 0
+    assert truncate_many([]) == 0
+    assert under_test.store.take_batch(acknowledgements=False) is None
+    under_test.commit()
+    under_test.crash()
+    assert under_test.payloads(first) == [b"5"]
+    assert under_test.payloads(second) == []
+    assert under_test.append(second, b"4") == [4]

@@ -148,6 +148,19 @@ class Comparison(RuleBasedStateMachine):
     def acknowledge_one(self, stream: StreamId) -> None:
         self.both(lambda store: store.truncate_before(stream, store.state(stream).first + 1))
 
+    @rule(part=PARTS)
+    def truncate_all(self, part: int) -> None:
+        wanted = [(stream, self.position(stream, part)) for stream in STREAMS]
+        # Up to the first that is refused, and then what comes behind it.
+        while wanted:
+            count = self.both(lambda store: store.truncate_many(wanted))  # noqa: B023
+            assert isinstance(count, int)
+            wanted = wanted[count + 1 :]
+
+    @rule()
+    def look_at_heads(self) -> None:
+        self.both(lambda store: store.read_heads(STREAMS))
+
     @rule(stream=ANY_STREAM)
     def acknowledge_all(self, stream: StreamId) -> None:
         self.both(lambda store: store.truncate_before(stream, store.state(stream).next))

@@ -32,7 +32,6 @@ from typing import ClassVar, Protocol
 
 import msgspec
 
-from syncline.errors import LimitExceededError, RefusedError, StorageError
 from syncline.values.ids import StreamId
 
 # The kind of a stream is part of a record, so it lives with the values; stores speak of it as
@@ -154,6 +153,10 @@ class Store(Protocol):
         """
         ...
 
+    def truncate_many(self, positions: Iterable[tuple[StreamId, int]]) -> int:
+        """`truncate_before` for each, up to the first that is refused; how many were not."""
+        ...
+
     def put_snapshot(self, stream: StreamId, up_to_seq: int, payload: bytes, now_ms: int) -> None:
         """Replace the snapshot. It must cover no less than the last one and nothing to come."""
         ...
@@ -177,6 +180,13 @@ class Store(Protocol):
         `first` as staged: what was let go of is not given out again. `bytes_max` counts payloads;
         both limits are cut to `limits.read_count_max` and `limits.read_bytes_max`.
         A damaged entry is left out, reported by `damage`, and stays until truncated.
+        """
+        ...
+
+    def read_heads(self, streams: Iterable[StreamId]) -> list[Entry | None]:
+        """What `read` gives of each, from its first entry on and one; None if that is nothing.
+
+        A stream that does not exist has none either.
         """
         ...
 
@@ -246,28 +256,6 @@ class Store(Protocol):
     def close(self) -> None:
         """Make what is staged durable and let go of the folder."""
         ...
-
-
-def append_each(store: Store, messages: Iterable[tuple[StreamId, bytes]], now_ms: int) -> list[int]:
-    """`append_many` of a store that gains nothing by it."""
-    seqs: list[int] = []
-    for stream, payload in messages:
-        if _would_refuse(store, stream):
-            break
-        try:
-            seqs.append(store.append(stream, payload, now_ms))
-        except (StorageError, RefusedError, LimitExceededError):
-            break
-    return seqs
-
-
-def _would_refuse(store: Store, stream: StreamId) -> bool:
-    """Whether the quota would; asked first, as being refused leaves a marker."""
-    try:
-        state = store.state(stream)
-    except (StorageError, RefusedError):
-        return True
-    return state.is_blocked or 0 < state.quota <= state.unread_count
 
 
 def commit(store: Store) -> None:

@@ -35,10 +35,10 @@ from syncline.storage.base import (
     StoreStats,
     StreamKind,
     StreamState,
-    append_each,
     commit,
 )
 from syncline.storage.files import Files
+from syncline.storage.many import append_each, read_each_head, truncate_each
 from syncline.storage.options import StoreOptions
 from syncline.values import limits
 from syncline.values.ids import StreamId
@@ -167,6 +167,12 @@ class MemoryStore:
 
     def append_many(self, messages: Iterable[tuple[StreamId, bytes]], now_ms: int) -> list[int]:
         return append_each(self, messages, now_ms)
+
+    def truncate_many(self, positions: Iterable[tuple[StreamId, int]]) -> int:
+        return truncate_each(self, positions)
+
+    def read_heads(self, streams: Iterable[StreamId]) -> list[Entry | None]:
+        return read_each_head(self, streams)
 
     def append(self, stream: StreamId, payload: bytes, now_ms: int) -> int:
         found = self._find(stream)

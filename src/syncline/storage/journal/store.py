@@ -32,7 +32,6 @@ from syncline.storage.base import (
     StoreStats,
     StreamKind,
     StreamState,
-    append_each,
     commit,
 )
 from syncline.storage.files import Files, Lock
@@ -61,6 +60,7 @@ from syncline.storage.journal.start import (
 )
 from syncline.storage.journal.upkeep import Census, Sweeper, SweepJob, SweepResult
 from syncline.storage.journal.writer import BatchWriter
+from syncline.storage.many import append_each, read_each_head, truncate_each
 from syncline.storage.options import StoreOptions
 from syncline.values import limits
 from syncline.values.ids import StreamId
@@ -197,6 +197,12 @@ class JournalStore:
 
     def append_many(self, messages: Iterable[tuple[StreamId, bytes]], now_ms: int) -> list[int]:
         return append_each(self, messages, now_ms)
+
+    def truncate_many(self, positions: Iterable[tuple[StreamId, int]]) -> int:
+        return truncate_each(self, positions)
+
+    def read_heads(self, streams: Iterable[StreamId]) -> list[Entry | None]:
+        return read_each_head(self, streams)
 
     def append(self, stream: StreamId, payload: bytes, now_ms: int) -> int:
         queue = self._find(stream)

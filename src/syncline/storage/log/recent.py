@@ -13,14 +13,15 @@ class RecentBatches:
     """Records of finished batches by position, up to `limits.recent_bytes_max`."""
 
     def __init__(self) -> None:
-        self._starts: list[int] = []
-        self._records: list[bytes] = []
+        # Positions, ascending, and the records from there on.
+        self.starts: list[int] = []
+        self.records: list[bytes] = []
         self._byte_count = 0
 
     def keep(self, start: int, records: bytes) -> None:
         """`records` are durable, from position `start` on, behind all that was kept before."""
-        self._starts.append(start)
-        self._records.append(records)
+        self.starts.append(start)
+        self.records.append(records)
         self._byte_count += len(records)
         if self._byte_count > limits.recent_bytes_max:
             self._let_go()
@@ -30,16 +31,16 @@ class RecentBatches:
 
         The batch may end before: one that was not kept follows it.
         """
-        starts = self._starts
+        starts = self.starts
         index = bisect_right(starts, position) - 1
-        return None if index < 0 else (self._records[index], position - starts[index])
+        return None if index < 0 else (self.records[index], position - starts[index])
 
     def _let_go(self) -> None:
         """Many at a time: down to three quarters of the limit."""
         kept_bytes = limits.recent_bytes_max * 3 // 4
         count = 0
         while self._byte_count > kept_bytes:
-            self._byte_count -= len(self._records[count])
+            self._byte_count -= len(self.records[count])
             count += 1
-        del self._starts[:count]
-        del self._records[:count]
+        del self.starts[:count]
+        del self.records[:count]

@@ -177,7 +177,8 @@ class Stager:
         self._segment_record_count = replay.record_count_in_last
         # The highest segment that has a file, or a spare set aside for it.
         self._last_segment = max(segments.numbers, default=0)
-        self._deferred: dict[OpenStream, None] = {}
+        # Streams whose acknowledgement no batch has taken.
+        self.deferred: dict[OpenStream, None] = {}
         # The batch before the first of each live segment.
         self.chain_before = replay.chain_before
         self.end = replay.end
@@ -194,7 +195,7 @@ class Stager:
 
     @property
     def deferred_count(self) -> int:
-        return len(self._deferred)
+        return len(self.deferred)
 
     def room(self, size: int) -> StagedBatch:
         """The open batch, or a new one, that takes `size` more bytes of records.
@@ -326,11 +327,11 @@ class Stager:
         if not opened.has_deferred_ack:
             opened.note_logged()
             opened.has_deferred_ack = True
-        self._deferred[opened] = None
+        self.deferred[opened] = None
 
     def forget_deferred(self, opened: OpenStream) -> None:
         """A record with the whole image of the stream makes its row needless."""
-        self._deferred.pop(opened, None)
+        self.deferred.pop(opened, None)
         opened.has_deferred_ack = False
 
     def take(self, *, must_acknowledge: bool) -> StagedBatch | None:
@@ -362,7 +363,7 @@ class Stager:
 
     def _stage_acknowledgements(self, *, must_all: bool) -> None:
         """Put deferred acknowledgements where they cost nothing; all of them if they must go."""
-        waiting = len(self._deferred)
+        waiting = len(self.deferred)
         if not waiting:
             return
         must_all = must_all or waiting > limits.deferred_ack_count_max
@@ -378,10 +379,10 @@ class Stager:
         free = batch.length_max - batch.length
         count = min(waiting, ack_row_room(free if must_all else min(free, batch.padding)))
         if count:
-            streams = list(islice(self._deferred, count))
+            streams = list(islice(self.deferred, count))
             batch.add_acknowledgements(streams, self.time_ms)
             for opened in streams:
-                del self._deferred[opened]
+                del self.deferred[opened]
                 opened.has_deferred_ack = False
 
 

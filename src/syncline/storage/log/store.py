@@ -51,6 +51,7 @@ from syncline.storage.log.format import (
     encode_cursors,
 )
 from syncline.storage.log.jobs import MergeResult
+from syncline.storage.log.many import read_heads, truncate_many
 from syncline.storage.log.opening import OpenedLog, open_log
 from syncline.storage.log.residents import Residents
 from syncline.storage.log.scrubbing import Scrubber
@@ -58,6 +59,7 @@ from syncline.storage.log.staging import StagedBatch, Stager
 from syncline.storage.log.streams import LENGTH_BITS, LENGTH_MASK, LOST, OpenStream
 from syncline.storage.log.table import LOAD_LIMIT
 from syncline.storage.log.upkeep import Upkeep
+from syncline.storage.many import read_head, truncate_each
 from syncline.storage.options import StoreOptions
 from syncline.values import limits
 from syncline.values.ids import StreamId
@@ -193,6 +195,14 @@ class LogStore:
         self._stager.defer(opened)
         opened.move_first(seq)
 
+    def truncate_many(self, positions: Iterable[tuple[StreamId, int]]) -> int:
+        return truncate_many(
+            positions,
+            self._by_id,
+            self._stager.deferred,
+            lambda stream, seq: truncate_each(self, ((stream, seq),)) == 1,
+        )
+
     def put_snapshot(self, stream: StreamId, up_to_seq: int, payload: bytes, now_ms: int) -> None:
         opened = self._residents.load(stream)
         if len(payload) > limits.snapshot_bytes_max:
@@ -289,6 +299,16 @@ class LogStore:
                 entries.append(entry)
             seq += 1
         return entries
+
+    def read_heads(self, streams: Iterable[StreamId]) -> list[Entry | None]:
+        return read_heads(
+            streams,
+            self._by_id,
+            self._segments.recent,
+            self._upkeep.live_start << LENGTH_BITS,
+            self._durable_places,
+            lambda stream: read_head(self, stream),
+        )
 
     def snapshot(self, stream: StreamId) -> Snapshot | None:
         opened = self._residents.load(stream)
