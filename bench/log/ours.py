@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import cast
 
+from bench.support.processes import BenchError
 from bench.support.workload import Message
 from syncline.storage.base import Job, Store, StreamKind, commit
 from syncline.storage.files import DiskFiles
@@ -85,17 +86,25 @@ class OurStore:
         self.store = open_ours(folder, kind=kind)
         create_queues(self.store, queues)
         self._upkeep = Upkeep(self.store)
+        # The head of each queue, as its reader knows it; peers are told theirs.
+        self._first_of: dict[bytes, int] = {}
         # Files that are made ahead are there before the clock starts.
         self.settle()
 
     def write(self, messages: Sequence[Message], acknowledged: Sequence[bytes] = ()) -> None:
         """Acknowledgements ride with the messages; alone, they are written as they are."""
         store = self.store
-        append, time_ms = store.append, now_ms()
-        for queue, body in messages:
-            append(as_stream(queue), body, time_ms)
+        if messages:
+            staged = store.append_many(cast(Sequence[tuple[StreamId, bytes]], messages), now_ms())
+            if len(staged) != len(messages):
+                store.append(
+                    as_stream(messages[len(staged)][0]), messages[len(staged)][1], now_ms()
+                )
+                raise BenchError("a message was refused without a reason")
+        first_of, truncate_before = self._first_of, store.truncate_before
         for queue in acknowledged:
-            store.truncate_before(as_stream(queue), store.state(as_stream(queue)).first + 1)
+            first_of[queue] = first = first_of.get(queue, 1) + 1
+            truncate_before(as_stream(queue), first)
         while (batch := store.take_batch(acknowledgements=not messages)) is not None:
             store.write_batch(batch)
             store.finish_batch(batch)
@@ -103,7 +112,8 @@ class OurStore:
 
     def read(self, queues: Sequence[bytes]) -> list[bytes]:
         read, bytes_max = self.store.read, limits.read_bytes_max
-        return [read(as_stream(queue), 0, 1, bytes_max)[0].payload for queue in queues]
+        streams = cast(Sequence[StreamId], queues)
+        return [read(stream, 0, 1, bytes_max)[0].payload for stream in streams]
 
     def settle(self) -> None:
         """Write what was held back and do the upkeep that is due."""

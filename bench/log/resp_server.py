@@ -3,12 +3,14 @@
 It speaks the five commands that the rounds use, with the replies that Redis gives:
 
     XADD key * f body        append; replies with the id `<seq>-0`; an id must be the next one
-    XRANGE key - + COUNT n   the next messages that wait
+    XRANGE key - + COUNT 1   the next message that waits
     XDEL key id              acknowledge: a position, so whatever stands before it goes as well
     XLEN key, PING
 
-Each reply comes after the sync that covers what it speaks of, and what one connection is told in
-one turn of the loop is one write.
+What is appended in one turn of the loop, by whatever connections, is staged at once and waited for
+once; its replies come after the sync that covers it, one write for each connection. Only appends
+wait: an acknowledgement is answered at once and is on the disk a moment later (`_ACK_SECONDS_MAX`
+at most), because one that is lost costs no more than a second delivery.
 
     python -m bench.log.resp_server --folder DATA --port N [--store log]
 """
@@ -16,10 +18,7 @@ one turn of the loop is one write.
 import argparse
 import asyncio
 import signal
-import time
-from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import cast
@@ -27,7 +26,7 @@ from typing import cast
 import hiredis
 import uvloop
 
-from bench.log.ours import open_ours
+from bench.log.ours import now_ms, open_ours
 from syncline.errors import (
     MalformedMessageError,
     StorageError,
@@ -36,17 +35,13 @@ from syncline.errors import (
 )
 from syncline.server.committer import Committer
 from syncline.storage.base import Store, StreamKind
-from syncline.values import limits
 from syncline.values.ids import STREAM_ID_BYTES, StreamId
 
 _JOB_PAUSE_SECONDS = 0.02
+_ACK_SECONDS_MAX = 0.02
+_WORD_COUNTS = {b"XADD": 5, b"XRANGE": 6, b"XDEL": 3, b"XLEN": 2, b"PING": 1}
 _NAMES_MAX = 1_000_000
-
-
-@dataclass(slots=True)
-class Waiting:
-    replies: bytes
-    is_durable: bool = False
+_IDS_MAX = 65_536
 
 
 class Names(dict[bytes, StreamId]):
@@ -62,28 +57,114 @@ class Names(dict[bytes, StreamId]):
         return found
 
 
+class IdReplies(dict[int, bytes]):
+    """Replies to an append, by sequence; those of low sequences are kept."""
+
+    def __missing__(self, seq: int) -> bytes:
+        entry_id = b"%d-0" % seq
+        reply = b"$%d\r\n%b\r\n" % (len(entry_id), entry_id)
+        if seq < _IDS_MAX:
+            self[seq] = reply
+        return reply
+
+
+class Turns:
+    """What all connections have appended in this turn of the loop."""
+
+    def __init__(self, store: Store, committer: Committer) -> None:
+        self.store = store
+        self.names = Names()
+        self.messages: list[tuple[StreamId, bytes]] = []
+        self._committer = committer
+        self._loop = asyncio.get_running_loop()
+        # Whose messages they are, in order; and all connections that have a reply to wait for.
+        self._shares: list[tuple[Face, int]] = []
+        self._faces: dict[Face, None] = {}
+        self.reply_to = IdReplies()
+        self._will_flush = False
+
+    def add(self, face: "Face", count: int) -> None:
+        """The last `count` messages are of this connection."""
+        self._shares.append((face, count))
+
+    def wait(self, face: "Face") -> None:
+        """At the end of the turn, its replies wait for all that is staged."""
+        if not self._faces:
+            self._loop.call_soon(self._end)
+        self._faces[face] = None
+
+    def stage(self) -> None:
+        """Stage what was appended so far; each connection gets its replies."""
+        if not self.messages:
+            return
+        messages, self.messages = self.messages, []
+        shares, self._shares = self._shares, []
+        by_seq = self.reply_to
+        now = now_ms()
+        replies = [by_seq[seq] for seq in self.store.append_many(messages, now)]
+        while len(replies) < len(messages):
+            replies.append(self._append(*messages[len(replies)], now))
+            rest = messages[len(replies) :]
+            replies += [by_seq[seq] for seq in self.store.append_many(rest, now)]
+        start = 0
+        for face, count in shares:
+            face.replies += replies[start : start + count]
+            start += count
+
+    def _append(self, stream: StreamId, body: bytes, now: int) -> bytes:
+        """One that was refused among many: a queue begins with its first message."""
+        try:
+            try:
+                seq = self.store.append(stream, body, now)
+            except UnknownQueueError:
+                self.store.create(stream, StreamKind.QUEUE, 0, now)
+                seq = self.store.append(stream, body, now)
+        except SynclineError as error:
+            return error_reply(error)
+        return self.reply_to[seq]
+
+    def _end(self) -> None:
+        self.stage()
+        faces, self._faces = self._faces, {}
+        waiting = [(face, face.hold_replies()) for face in faces]
+
+        def told(failure: StorageError | None) -> None:
+            for face, replies in waiting:
+                face.told(replies, failure)
+
+        self._committer.when_durable(told)
+
+    def acknowledged(self) -> None:
+        """Nobody waits for it, but it must not take long either."""
+        if not self._will_flush:
+            self._will_flush = True
+            self._loop.call_later(_ACK_SECONDS_MAX, self._flush)
+
+    def _flush(self) -> None:
+        self._will_flush = False
+        self._committer.flush()
+
+
 class Face(asyncio.Protocol):
     """One connection. Replies leave in the order of the commands."""
 
-    def __init__(self, store: Store, committer: Committer, names: Names) -> None:
-        self._store = store
-        self._committer = committer
-        self._names = names
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self._store = turns.store
+        self._names = turns.names
         self._reader = hiredis.Reader()
-        self._replies: list[bytes] = []
-        # Replies that wait for the disk, one for each time that the committer was asked. It keeps
-        # the order among appends and among acknowledgements, not between the two.
-        self._waiting: deque[Waiting] = deque()
+        self.replies: list[bytes] = []
         self._has_appended = False
-        self._has_acknowledged = False
-        self._now_ms = 0
+        # Writes of replies that wait for the disk.
+        self._waiting_count = 0
         self._transport: asyncio.Transport
-        self._commands: dict[bytes, Callable[[list[bytes]], None]] = {
+        # Each takes the commands of its name that stand in a row.
+        self._commands: dict[bytes, Callable[[Sequence[list[bytes]]], None]] = {
             b"XADD": self._append,
             b"XRANGE": self._read,
             b"XDEL": self._acknowledge,
-            b"XLEN": self._length,
-            b"PING": lambda words: self._replies.append(b"+PONG\r\n"),
+            b"XLEN": self._count,
+            b"PING": self._pong,
         }
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -96,103 +177,136 @@ class Face(asyncio.Protocol):
         self._transport.resume_reading()
 
     def data_received(self, data: bytes) -> None:
-        self._now_ms = time.time_ns() // 1_000_000
         self._reader.feed(data)
-        gets, commands = self._reader.gets, self._commands
+        gets = self._reader.gets
+        name = b""
+        row: list[list[bytes]] = []
         try:
             while (words := gets()) is not False:
-                handle = commands.get(words[0])
-                if handle is None:
-                    self._replies.append(b"-ERR unknown command\r\n")
-                    continue
-                try:
-                    handle(words)
-                except (SynclineError, ValueError) as error:
-                    self._replies.append(b"-ERR %s\r\n" % str(error).encode())
+                if words[0] != name:
+                    self._handle(name, row)
+                    name, row = words[0], []
+                row.append(words)
         except hiredis.ProtocolError:
             self._transport.abort()
             return
-        self._reply()
+        self._handle(name, row)
+        if self._has_appended or self._waiting_count:
+            self._turns.wait(self)
+        elif self.replies:
+            self._transport.write(self._take_replies())
 
-    def _reply(self) -> None:
-        """At once if nothing has to wait, else behind what waits already."""
-        if not self._replies:
+    def _handle(self, name: bytes, row: Sequence[list[bytes]]) -> None:
+        if not row:
             return
-        replies = b"".join(self._replies)
-        self._replies.clear()
-        if self._has_appended or self._has_acknowledged or self._waiting:
-            waiting = Waiting(replies)
-            self._waiting.append(waiting)
-            self._committer.when_durable(
-                lambda failure: self._told(waiting, failure),
-                acknowledgements=self._has_acknowledged,
-            )
-            self._has_appended = self._has_acknowledged = False
-        else:
+        handle = self._commands.get(name)
+        try:
+            if handle is None or set(map(len, row)) != {_WORD_COUNTS[name]}:
+                raise MalformedMessageError("unknown command, or with words missing")
+            handle(row)
+        except (SynclineError, ValueError) as error:
+            # Nothing was done yet: whoever is at fault is told, and the others are served.
+            if len(row) > 1:
+                for words in row:
+                    self._handle(name, [words])
+            else:
+                self.replies.append(error_reply(error))
+
+    # Waiting for the disk.
+
+    def hold_replies(self) -> bytes:
+        """The replies so far: `told` gives them back."""
+        self._has_appended = False
+        self._waiting_count += 1
+        return self._take_replies()
+
+    def told(self, replies: bytes, failure: StorageError | None) -> None:
+        self._waiting_count -= 1
+        if failure is None:
             self._transport.write(replies)
-
-    def _told(self, waiting: Waiting, failure: StorageError | None) -> None:
-        if failure is not None:
+        else:
             self._transport.abort()
-            return
-        waiting.is_durable = True
-        while self._waiting and self._waiting[0].is_durable:
-            self._transport.write(self._waiting.popleft().replies)
 
-    # Commands.
+    def _take_replies(self) -> bytes:
+        replies = b"".join(self.replies)
+        self.replies.clear()
+        return replies
 
-    def _append(self, words: list[bytes]) -> None:
-        _, key, wanted_id, _, body = words
-        stream = self._names[key]
-        if wanted_id != b"*":
-            self._check_next(stream, wanted_id)
-        try:
-            seq = self._store.append(stream, body, self._now_ms)
-        except UnknownQueueError:
-            self._store.create(stream, StreamKind.QUEUE, 0, self._now_ms)
-            seq = self._store.append(stream, body, self._now_ms)
+    # Commands. What comes behind an append meets what it left, so that is staged first.
+
+    def _append(self, row: Sequence[list[bytes]]) -> None:
         self._has_appended = True
-        entry_id = b"%d-0" % seq
-        self._replies.append(b"$%d\r\n%b\r\n" % (len(entry_id), entry_id))
+        names, turns = self._names, self._turns
+        if all(words[2] == b"*" for words in row):
+            turns.messages += [(names[words[1]], words[4]) for words in row]
+            turns.add(self, len(row))
+            return
+        for _, key, wanted_id, _, body in row:
+            stream = names[key]
+            if wanted_id != b"*":
+                turns.stage()
+                next_seq = self._next_seq(stream)
+                if wanted_id != b"%d-0" % next_seq:
+                    text = b"-ERR the next id of this queue is %d-0\r\n" % next_seq
+                    self.replies.append(text)
+                    continue
+            turns.messages.append((stream, body))
+            turns.add(self, 1)
 
-    def _check_next(self, stream: StreamId, wanted_id: bytes) -> None:
+    def _next_seq(self, stream: StreamId) -> int:
         try:
-            next_seq = self._store.state(stream).next
+            return self._store.state(stream).next
         except UnknownQueueError:
-            next_seq = 1
-        if int(wanted_id.partition(b"-")[0]) != next_seq:
-            raise MalformedMessageError(f"the next id of this queue is {next_seq}-0")
+            return 1
 
-    def _read(self, words: list[bytes]) -> None:
-        _, key, _, _, _, count = words
+    def _read(self, row: Sequence[list[bytes]]) -> None:
+        self._turns.stage()
+        names, replies, reply_to = self._names, self.replies, self._turns.reply_to
+        streams = [names[words[1]] for words in row]
+        if any(words[5] != b"1" for words in row):
+            raise MalformedMessageError("one message of a queue at a time: COUNT 1")
+        for head in self._store.read_heads(streams):
+            if head is None:
+                replies.append(b"*0\r\n")
+                continue
+            payload = head.payload
+            text = b"*2\r\n$1\r\nf\r\n$%d\r\n" % len(payload)
+            # Copied once, when all replies are joined.
+            replies += (b"*1\r\n*2\r\n", reply_to[head.seq], text, payload, b"\r\n")
+
+    def _acknowledge(self, row: Sequence[list[bytes]]) -> None:
+        self._turns.stage()
+        names = self._names
+        wanted = [(names[key], int(id_.partition(b"-")[0]) + 1) for _, key, id_ in row]
+        count = self._store.truncate_many(wanted)
+        self._turns.acknowledged()
+        self.replies += [b":1\r\n"] * count
+        for stream, seq in wanted[count:]:
+            self.replies.append(self._acknowledge_one(stream, seq))
+
+    def _acknowledge_one(self, stream: StreamId, seq: int) -> bytes:
         try:
-            entries = self._store.read(self._names[key], 0, int(count), limits.read_bytes_max)
-        except UnknownQueueError:
-            entries = []
-        replies = self._replies
-        replies.append(b"*%d\r\n" % len(entries))
-        for entry in entries:
-            entry_id, payload = b"%d-0" % entry.seq, entry.payload
-            replies.append(
-                b"*2\r\n$%d\r\n%b\r\n*2\r\n$1\r\nf\r\n$%d\r\n"
-                % (len(entry_id), entry_id, len(payload))
-            )
-            # Not copied into the text before it: that is done once, when all replies are joined.
-            replies.append(payload)
-            replies.append(b"\r\n")
+            self._store.truncate_before(stream, seq)
+        except SynclineError as error:
+            return error_reply(error)
+        return b":1\r\n"
 
-    def _acknowledge(self, words: list[bytes]) -> None:
-        _, key, entry_id = words
-        self._store.truncate_before(self._names[key], int(entry_id.partition(b"-")[0]) + 1)
-        self._has_acknowledged = True
-        self._replies.append(b":1\r\n")
+    def _count(self, row: Sequence[list[bytes]]) -> None:
+        self._turns.stage()
+        for words in row:
+            try:
+                unread_count = self._store.state(self._names[words[1]]).unread_count
+            except UnknownQueueError:
+                unread_count = 0
+            self.replies.append(b":%d\r\n" % unread_count)
 
-    def _length(self, words: list[bytes]) -> None:
-        try:
-            unread_count = self._store.state(self._names[words[1]]).unread_count
-        except UnknownQueueError:
-            unread_count = 0
-        self._replies.append(b":%d\r\n" % unread_count)
+    def _pong(self, row: Sequence[list[bytes]]) -> None:
+        self._turns.stage()
+        self.replies += [b"+PONG\r\n"] * len(row)
+
+
+def error_reply(error: Exception) -> bytes:
+    return b"-ERR %s\r\n" % str(error).encode()
 
 
 async def keep_house(store: Store) -> None:
@@ -209,10 +323,10 @@ async def serve(folder: str, port: int, kind: str) -> None:
     store = open_ours(Path(folder), kind=kind)
     committer = Committer.on_thread(store)
     loop = asyncio.get_running_loop()
-    names = Names()
+    turns = Turns(store, committer)
     stopping = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stopping.set)
-    server = await loop.create_server(lambda: Face(store, committer, names), "127.0.0.1", port)
+    server = await loop.create_server(lambda: Face(turns), "127.0.0.1", port)
     async with asyncio.TaskGroup() as tasks:
         house = tasks.create_task(keep_house(store))
         await stopping.wait()

@@ -18,6 +18,7 @@ from syncline.errors import StorageError, StoreFullError
 from syncline.storage.base import Batch, Store, StreamKind, commit, run_jobs
 from syncline.storage.files import DiskFiles, Files
 from syncline.testing.clock import START_MS
+from syncline.values import limits
 from syncline.values.ids import STREAM_ID_BYTES, StreamId
 from tests.crash.flawed_files import CarelessFiles
 from tests.crash.mounting import mounted_memory, why_no_mounting
@@ -247,7 +248,11 @@ def test_what_is_staged_while_a_refusal_is_on_its_way_is_kept(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("kind", "disk"), [("log", SMALL), ("journal", LIMITED)], indirect=["disk"]
 )
-def test_a_store_that_does_not_notice_the_end_of_the_disk_is_caught(disk: Disk, kind: str) -> None:
+def test_a_store_that_does_not_notice_the_end_of_the_disk_is_caught(
+    disk: Disk, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Nothing is read from memory: what the disk did not take has to be missed at once.
+    monkeypatch.setattr(limits, "recent_bytes_max", 0)
     router = Router(kind, disk.folder, CarelessFiles())
     router.create_streams()
     disk.fill()

@@ -401,3 +401,92 @@ def test_creations_deletions_and_snapshots_do_not_wait(under_test: StoreUnderTes
     commit_without_acknowledgements(under_test)
     under_test.crash()
     assert list(under_test.store.streams()) == []
+
+
+def test_many_at_once_are_what_they_are_one_by_one(under_test: StoreUnderTest) -> None:
+    first, second = under_test.create_queue(1), under_test.create_queue(2)
+    under_test.commit()
+    under_test.append(first, b"one by one")
+    messages = [(first, b"a"), (second, b"b" * 5_000), (first, b""), (second, b"d")]
+    assert under_test.store.append_many(iter(messages), under_test.now_ms) == [2, 1, 3, 2]
+    assert under_test.store.append_many([], under_test.now_ms) == []
+    assert under_test.payloads(first) == []
+    under_test.append(first, b"after")
+    under_test.commit()
+    for _ in range(2):
+        assert under_test.payloads(first) == [b"one by one", b"a", b"", b"after"]
+        assert under_test.payloads(second) == [b"b" * 5_000, b"d"]
+        under_test.reopen()
+
+
+def test_many_at_once_carry_what_was_acknowledged(under_test: StoreUnderTest) -> None:
+    queue = queue_with_entries(under_test, 3)
+    under_test.store.truncate_before(queue, 3)
+    assert under_test.store.append_many([(queue, b"4")], under_test.now_ms) == [4]
+    under_test.commit()
+    under_test.crash()
+    assert under_test.payloads(queue) == [b"3", b"4"]
+
+
+def test_many_at_once_stop_before_what_is_refused(under_test: StoreUnderTest) -> None:
+    queue, full = under_test.create_queue(1), under_test.create_queue(2, quota=2)
+    under_test.commit()
+    unknown = StreamId(bytes(23) + b"?")
+    too_large = bytes(limits.entry_bytes_max + 1)
+
+    def staged(*messages: tuple[StreamId, bytes]) -> int:
+        return len(under_test.store.append_many(messages, under_test.now_ms))
+
+    assert staged((queue, b"1"), (unknown, b"-"), (queue, b"-")) == 1
+    assert staged((queue, too_large), (queue, b"-")) == 0
+    assert staged((full, b"1"), (full, b"2"), (full, b"-"), (queue, b"-")) == 2
+    # Whoever asks for the reason gets it, and leaves the marker.
+    with pytest.raises(QuotaExceededError):
+        under_test.append(full, b"-")
+    assert staged((full, b"-")) == 0
+    under_test.commit()
+    assert under_test.payloads(queue) == [b"1"]
+    assert under_test.payloads(full) == [b"1", b"2", b""]
+
+
+def test_heads_are_what_can_be_read_first(under_test: StoreUnderTest) -> None:
+    queue, empty, full = (
+        under_test.create_queue(1),
+        under_test.create_queue(2),
+        under_test.create_queue(3, quota=1),
+    )
+    unknown = StreamId(bytes(23) + b"?")
+    under_test.append(queue, b"1", b"2")
+    under_test.append(full, b"only")
+    with pytest.raises(QuotaExceededError):
+        under_test.append(full, b"-")
+    streams = [queue, unknown, empty, full, queue]
+    # Nothing is durable yet.
+    assert under_test.store.read_heads(streams) == [None] * 5
+    under_test.commit()
+    under_test.store.truncate_before(full, 2)
+
+    for _ in range(2):
+        heads = under_test.store.read_heads(iter(streams))
+        expected = [under_test.entries(queue)[0], None, None, under_test.entries(full)[0]]
+        assert heads == [*expected, expected[0]]
+        assert [head.payload for head in heads if head is not None] == [b"1", b"", b"1"]
+        under_test.reopen()
+
+
+def test_many_are_let_go_of_at_once(under_test: StoreUnderTest) -> None:
+    first, second = queue_with_entries(under_test, 5, 1), queue_with_entries(under_test, 3, 2)
+    unknown = StreamId(bytes(23) + b"?")
+    truncate_many = under_test.store.truncate_many
+
+    assert truncate_many([(first, 3), (second, 4), (first, 2), (first, 4)]) == 4
+    # Up to the first that is refused: nothing is above the next one, or unknown.
+    assert truncate_many([(first, 5), (second, 5), (first, 6)]) == 1
+    assert truncate_many([(unknown, 1), (first, 6)]) == 0
+    assert truncate_many([]) == 0
+    assert under_test.store.take_batch(acknowledgements=False) is None
+    under_test.commit()
+    under_test.crash()
+    assert under_test.payloads(first) == [b"5"]
+    assert under_test.payloads(second) == []
+    assert under_test.append(second, b"4") == [4]

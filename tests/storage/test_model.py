@@ -127,8 +127,13 @@ class Comparison(RuleBasedStateMachine):
 
     @rule(sizes=st.lists(SIZES, min_size=1, max_size=2))
     def append_to_all(self, sizes: list[int]) -> None:
-        for stream in STREAMS:
-            self.append(stream, sizes)
+        messages = [(stream, self.payload(size)) for size in sizes for stream in STREAMS]
+        # Up to the first that is refused, and then what comes behind it.
+        while messages:
+            staged = self.both(lambda store: store.append_many(messages, self.subject.now_ms))  # noqa: B023
+            assert isinstance(staged, list)
+            messages = messages[len(staged) + 1 :]
+        self.append(STREAMS[0], sizes)
 
     @rule(stream=ANY_STREAM)
     def append_a_segment(self, stream: StreamId) -> None:
@@ -142,6 +147,19 @@ class Comparison(RuleBasedStateMachine):
     @rule(stream=ANY_STREAM)
     def acknowledge_one(self, stream: StreamId) -> None:
         self.both(lambda store: store.truncate_before(stream, store.state(stream).first + 1))
+
+    @rule(part=PARTS)
+    def truncate_all(self, part: int) -> None:
+        wanted = [(stream, self.position(stream, part)) for stream in STREAMS]
+        # Up to the first that is refused, and then what comes behind it.
+        while wanted:
+            count = self.both(lambda store: store.truncate_many(wanted))  # noqa: B023
+            assert isinstance(count, int)
+            wanted = wanted[count + 1 :]
+
+    @rule()
+    def look_at_heads(self) -> None:
+        self.both(lambda store: store.read_heads(STREAMS))
 
     @rule(stream=ANY_STREAM)
     def acknowledge_all(self, stream: StreamId) -> None:

@@ -5,7 +5,7 @@ loop, once everything staged before it is durable and visible, and never earlier
 
     stage, when_durable   any number in one turn of the loop
     take_batch            at the end of that turn, or when the last batch is finished
-    write_batch           on the thread, or in the loop while tiny and quick
+    write_batch           on the thread, or in the loop while small and quick
     finish_batch          in the loop, then the callbacks, in the order in which they came
 
 There is no timer: a batch holds what came while the one before it was written.

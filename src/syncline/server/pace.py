@@ -1,7 +1,9 @@
 """What the committer learns of its disk: how large a batch may be, and when the loop may write it.
 
-- A batch is written inside the event loop only if it is tiny and every recent sync was short: one
-  slow sync, and batches go to the thread again until the memory of it has faded.
+- A batch is written inside the event loop only if it is small and every recent write was short: one
+  slow write, of whatever size, and batches go to the thread again until the memory of it has faded.
+  What counts is the time, which is learnt; the limit on bytes only keeps a guess from going wild.
+  Connections that each wait for their reply gain most: nobody else had work for the loop meanwhile.
 - The cap on a batch follows the time that its *bytes* take. The time that any sync takes, however
   small, is no reason to make batches smaller: that would only add syncs.
 """
@@ -9,7 +11,7 @@
 from syncline.values import limits
 from syncline.values.limits import KIB
 
-INLINE_BYTES_MAX = 8 * KIB
+INLINE_BYTES_MAX = 128 * KIB
 INLINE_SECONDS_MAX = 0.000_5
 TRANSFER_SECONDS_TARGET = 0.004
 BATCH_BYTES_MIN = 64 * KIB

@@ -25,7 +25,7 @@ Promises that the conformance and crash suites check on every backend:
 - Damage costs the damaged entries, is reported with its stream, and never stops another stream.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import ClassVar, Protocol
@@ -139,11 +139,22 @@ class Store(Protocol):
         """
         ...
 
+    def append_many(self, messages: Iterable[tuple[StreamId, bytes]], now_ms: int) -> list[int]:
+        """Stage messages in order, up to the first that is refused; the sequences of those staged.
+
+        Fewer sequences than messages: the next message would be refused, and `append` says why.
+        """
+        ...
+
     def truncate_before(self, stream: StreamId, seq: int) -> None:
         """Let go of every entry below `seq`. A position already passed changes nothing.
 
         Raises LimitExceededError for a position above `next`.
         """
+        ...
+
+    def truncate_many(self, positions: Iterable[tuple[StreamId, int]]) -> int:
+        """`truncate_before` for each, up to the first that is refused; how many were not."""
         ...
 
     def put_snapshot(self, stream: StreamId, up_to_seq: int, payload: bytes, now_ms: int) -> None:
@@ -169,6 +180,13 @@ class Store(Protocol):
         `first` as staged: what was let go of is not given out again. `bytes_max` counts payloads;
         both limits are cut to `limits.read_count_max` and `limits.read_bytes_max`.
         A damaged entry is left out, reported by `damage`, and stays until truncated.
+        """
+        ...
+
+    def read_heads(self, streams: Iterable[StreamId]) -> list[Entry | None]:
+        """What `read` gives of each, from its first entry on and one; None if that is nothing.
+
+        A stream that does not exist has none either.
         """
         ...
 

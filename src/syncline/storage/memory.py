@@ -12,7 +12,7 @@ finds what was durable.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 from weakref import WeakKeyDictionary
@@ -38,6 +38,7 @@ from syncline.storage.base import (
     commit,
 )
 from syncline.storage.files import Files
+from syncline.storage.many import append_each, read_each_head, truncate_each
 from syncline.storage.options import StoreOptions
 from syncline.values import limits
 from syncline.values.ids import StreamId
@@ -163,6 +164,15 @@ class MemoryStore:
         self._find(stream)
         del self._streams[stream]
         self._stage(stream)
+
+    def append_many(self, messages: Iterable[tuple[StreamId, bytes]], now_ms: int) -> list[int]:
+        return append_each(self, messages, now_ms)
+
+    def truncate_many(self, positions: Iterable[tuple[StreamId, int]]) -> int:
+        return truncate_each(self, positions)
+
+    def read_heads(self, streams: Iterable[StreamId]) -> list[Entry | None]:
+        return read_each_head(self, streams)
 
     def append(self, stream: StreamId, payload: bytes, now_ms: int) -> int:
         found = self._find(stream)

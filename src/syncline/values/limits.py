@@ -27,6 +27,8 @@ batch_bytes_max = 4 * MIB
 batch_bytes_default = 1 * MIB
 # Bytes staged or being written; above it producers wait.
 waiting_bytes_max = 32 * MIB
+# Batches kept in memory once they are written, for readers that keep up.
+recent_bytes_max = 16 * MIB
 # Acknowledgements kept back to fill the padding of later batches: what a crash may deliver again.
 deferred_ack_count_max = 4_096
 

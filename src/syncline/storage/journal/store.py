@@ -11,7 +11,7 @@
 - Appends are refused before that, as long as the free space is known to be too small.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, Self
 
@@ -60,6 +60,7 @@ from syncline.storage.journal.start import (
 )
 from syncline.storage.journal.upkeep import Census, Sweeper, SweepJob, SweepResult
 from syncline.storage.journal.writer import BatchWriter
+from syncline.storage.many import append_each, read_each_head, truncate_each
 from syncline.storage.options import StoreOptions
 from syncline.values import limits
 from syncline.values.ids import StreamId
@@ -193,6 +194,15 @@ class JournalStore:
         if on_disk is not None:
             self._deleted[stream] = on_disk
         self._census.note(stream, is_there=False)
+
+    def append_many(self, messages: Iterable[tuple[StreamId, bytes]], now_ms: int) -> list[int]:
+        return append_each(self, messages, now_ms)
+
+    def truncate_many(self, positions: Iterable[tuple[StreamId, int]]) -> int:
+        return truncate_each(self, positions)
+
+    def read_heads(self, streams: Iterable[StreamId]) -> list[Entry | None]:
+        return read_each_head(self, streams)
 
     def append(self, stream: StreamId, payload: bytes, now_ms: int) -> int:
         queue = self._find(stream)

@@ -113,13 +113,12 @@ class Residents:
         """
         self._durable_end = batch.end
         unsaved = self._unsaved
-        has_many = len(self.by_id) > _IDLE_STREAMS_MAX
         for opened in batch.streams:
-            opened.pending_count -= 1
             if not opened.is_unsaved:
                 opened.is_unsaved = True
                 unsaved[opened] = None
-            if has_many or opened.is_deleted:
+        if batch.deleted_count or len(self.by_id) > _IDLE_STREAMS_MAX:
+            for opened in batch.streams:
                 self.let_go(opened)
         for opened, image in batch.images:
             self.write_slot(opened, image)
@@ -127,14 +126,15 @@ class Residents:
 
     def save_some(self, count: int) -> bool:
         """Write the slots of so many streams; True once no stream is left that could be saved."""
+        durable_end = self._durable_end
         for opened in list(islice(self._unsaved, count)):
-            if not opened.pending_count:
+            if opened.staged_to < durable_end:
                 self._save(opened)
             else:
                 # To the back: it must not keep those behind it from their turn.
                 del self._unsaved[opened]
                 self._unsaved[opened] = None
-        return all(opened.pending_count for opened in islice(self._unsaved, count))
+        return all(opened.staged_to >= durable_end for opened in islice(self._unsaved, count))
 
     def settle(self, position: int, count: int) -> None:
         """Bring the table up to date with all records below `position`, so many slots at a time.
@@ -152,7 +152,7 @@ class Residents:
             opened = self._settling.popleft()
             if not opened.is_unsaved or opened.saved_to >= self._settling_to:
                 continue
-            if opened.pending_count:
+            if opened.staged_to >= self._durable_end:
                 self._settling.append(opened)
             else:
                 self._save(opened)
@@ -185,7 +185,9 @@ class Residents:
 
     def let_go(self, opened: OpenStream) -> None:
         """Forget a stream that has nothing left but its slot, if there are many or it is gone."""
-        if opened.is_idle and (opened.is_deleted or len(self.by_id) > _IDLE_STREAMS_MAX):
+        if not (opened.is_deleted or len(self.by_id) > _IDLE_STREAMS_MAX):
+            return
+        if opened.is_idle(self._durable_end):
             if opened.is_unsaved:
                 self._save(opened)
             self.by_id.pop(opened.stream, None)
@@ -194,7 +196,9 @@ class Residents:
         """Bring replayed streams into the table; those with entries in the log stay in memory."""
         for stream in list(islice(self.tails, count)):
             opened = self.find(stream)
-            if opened is not None and opened.is_idle and not opened.is_unsaved:
+            if opened is None or opened.is_unsaved:
+                continue
+            if opened.is_idle(self._durable_end):
                 del self.by_id[stream]
 
     def start_sweep(self) -> None:

@@ -7,7 +7,7 @@ used, or when the store gets round to it: a start does not wait for a hundred th
 """
 
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from syncline.storage.base import StreamKind, StreamState
 from syncline.storage.log.format import (
@@ -22,9 +22,6 @@ from syncline.storage.log.format import (
     encode_slot,
 )
 from syncline.values import limits
-
-if TYPE_CHECKING:
-    from syncline.storage.log.staging import StagedBatch
 
 # A place in the log packs the position of a record and the length of its payload into one number.
 LENGTH_BITS: Final = 24
@@ -41,7 +38,6 @@ class OpenStream:
     """A stream in memory. `positions` are the places of its last entries, without gap."""
 
     __slots__ = (
-        "batch",
         "born",
         "cursor_position",
         "cursors",
@@ -53,7 +49,6 @@ class OpenStream:
         "logged_first",
         "logged_flags",
         "next",
-        "pending_count",
         "positions",
         "quota",
         "saved_to",
@@ -61,6 +56,7 @@ class OpenStream:
         "slot_generation",
         "snapshot_places",
         "snapshot_seq",
+        "staged_to",
         "stream",
     )
 
@@ -92,21 +88,19 @@ class OpenStream:
         # the log the slot is true.
         self.is_unsaved = False
         self.saved_to = 0
-        # Batches not yet finished that hold a record of this stream, and the open one if it does.
-        self.pending_count = 0
-        self.batch: StagedBatch | None = None
+        # Position of its last record, staged or durable: what tells whether a batch holds one.
+        self.staged_to = 0
 
     @property
     def log_base(self) -> int:
         """Sequence of the first entry in `positions`; entries below are in runs."""
         return self.next - len(self.positions)
 
-    @property
-    def is_idle(self) -> bool:
-        """Nothing is known of it that the table does not know."""
+    def is_idle(self, durable_end: int) -> bool:
+        """Nothing is known of it that the table does not know, or can be told."""
         return not (
             self.positions
-            or self.pending_count
+            or self.staged_to >= durable_end
             or self.has_deferred_ack
             or self.snapshot_places
             or self.cursors
@@ -120,11 +114,10 @@ class OpenStream:
         """Let go of entries below `seq`, which lies between `first` and `next`."""
         self.first = seq
         positions = self.positions
-        base = self.next - len(positions)
-        while base < seq and positions:
+        next_seq = self.next
+        for _ in range(len(positions) - (next_seq - seq)):
             positions.popleft()
-            base += 1
-        if seq == self.next:
+        if seq == next_seq:
             self.flags &= ~IS_BLOCKED
 
     def forget_below(self, position: int) -> None:

@@ -1,0 +1,97 @@
+"""Many streams in one call: heads read, entries let go of.
+
+What `LogStore.read` and `LogStore.truncate_before` do, spelled out for the common case and with
+everything at hand that stays the same from one stream to the next (bench: log). Whatever is not
+common goes there.
+"""
+
+import struct
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from syncline.storage.base import Entry
+from syncline.storage.log.format import (
+    IS_BLOCKED,
+    KIND_MASK,
+    QUOTA_BITS,
+    RECORD_HEADER_BYTES,
+    RecordKind,
+)
+from syncline.storage.log.recent import RecentBatches
+from syncline.storage.log.streams import LENGTH_BITS, LENGTH_MASK, OpenStream
+from syncline.values.ids import StreamId
+
+# Kind byte and time of a record's header.
+_KIND_OFFSET: Final = 7
+_KIND_TIME: Final = struct.Struct("<B32xQ")
+_unpack_kind_time = _KIND_TIME.unpack_from
+_MESSAGE: Final = int(RecordKind.MESSAGE)
+assert _KIND_OFFSET + _KIND_TIME.size == RECORD_HEADER_BYTES
+
+
+def read_heads(
+    streams: Iterable[StreamId],
+    by_id: Mapping[bytes, OpenStream],
+    recent: RecentBatches,
+    live_places: int,
+    durable_places: int,
+    read_head: Callable[[StreamId], Entry | None],
+) -> list[Entry | None]:
+    """The first entry of each; `read_head` is asked for what is not in memory."""
+    get, starts, batches = by_id.get, recent.starts, recent.records
+    heads: list[Entry | None] = []
+    for stream in streams:
+        opened = get(stream)
+        if opened is not None and not opened.is_deleted and opened.positions:
+            positions = opened.positions
+            place = positions[0]
+            seq = opened.next - len(positions)
+            if seq == opened.first and live_places <= place < durable_places:
+                position = place >> LENGTH_BITS
+                index = bisect_right(starts, position) - 1
+                if index >= 0:
+                    records = batches[index]
+                    start = position - starts[index]
+                    end = start + RECORD_HEADER_BYTES + (place & LENGTH_MASK)
+                    if end <= len(records):
+                        kind, time_quota = _unpack_kind_time(records, start + _KIND_OFFSET)
+                        if kind & KIND_MASK == _MESSAGE:
+                            payload = records[start + RECORD_HEADER_BYTES : end]
+                            heads.append(Entry(seq, time_quota >> QUOTA_BITS, payload))
+                            continue
+        heads.append(read_head(stream))
+    return heads
+
+
+def truncate_many(
+    wanted: Iterable[tuple[StreamId, int]],
+    by_id: Mapping[bytes, OpenStream],
+    deferred: dict[OpenStream, None],
+    truncate: Callable[[StreamId, int], bool],
+) -> int:
+    """How many were let go of; `truncate` is asked where entries may be in runs."""
+    get = by_id.get
+    count = 0
+    for stream, seq in wanted:
+        opened = get(stream)
+        if opened is not None and not opened.is_deleted:
+            first, next_seq = opened.first, opened.next
+            positions = opened.positions
+            if first < seq <= next_seq and len(positions) == next_seq - first:
+                if not opened.has_deferred_ack:
+                    opened.note_logged()
+                    opened.has_deferred_ack = True
+                    deferred[opened] = None
+                opened.first = seq
+                positions.popleft()
+                for _ in range(seq - first - 1):
+                    positions.popleft()
+                if seq == next_seq:
+                    opened.flags &= ~IS_BLOCKED
+                count += 1
+                continue
+        if not truncate(stream, seq):
+            break
+        count += 1
+    return count
