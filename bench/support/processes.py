@@ -98,7 +98,7 @@ def wait_until_listening(
 
 def cpu_seconds(pid: int) -> float:
     """User and system time of a process, its ended children and its living descendants."""
-    return sum(_cpu_of_one(each) for each in list(_family(pid)))
+    return sum(_cpu_of_one(each) for each in list(family(pid)))
 
 
 def _cpu_of_one(pid: int) -> float:
@@ -120,10 +120,11 @@ def own_cpu_seconds() -> float:
     return time.process_time() + ended.children_user + ended.children_system + living
 
 
-def _family(pid: int) -> Iterator[int]:
+def family(pid: int) -> Iterator[int]:
+    """A process and all that it started."""
     yield pid
     for child in _children(pid):
-        yield from _family(child)
+        yield from family(child)
 
 
 def _children(pid: int) -> Iterator[int]:

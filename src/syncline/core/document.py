@@ -45,6 +45,9 @@ class Subscription(Offset):
     # Without: the protocol has no acknowledgements, and handing over has to do.
     acknowledges: bool
     progress_ms: int
+    # It has what its place says: it came with that, or has acknowledged since. Until then a state is
+    # on its way to it that may never arrive.
+    is_confirmed: bool
     parked_ms: int = 0
 
 
@@ -134,12 +137,21 @@ class Document:
         """
         assert connection not in self.subscriptions, "a connection has one subscription a document"
         parked = self.parked.pop(author, None)
-        if have is None and parked is not None:
+        if have is None and parked is not None and parked.is_confirmed:
             have = parked.acked
         resumed = have is not None and self.first - 1 <= have <= self.head
         place = have if resumed and have is not None else self.head
         subscription = Subscription(
-            place, now_ms, connection, author, epoch, place, place, acknowledges, now_ms
+            place,
+            now_ms,
+            connection,
+            author,
+            epoch,
+            place,
+            place,
+            acknowledges,
+            now_ms,
+            is_confirmed=resumed,
         )
         self.subscriptions[connection] = subscription
         return Joined(subscription, place, resumed)
@@ -214,7 +226,10 @@ class Document:
             raise UnexpectedMessageError(
                 f"acknowledged {seq}, but no more than {subscription.reached} was sent"
             )
-        if seq <= subscription.acked:
+        if seq < subscription.acked:
+            return False
+        subscription.is_confirmed = True
+        if seq == subscription.acked:
             return False
         subscription.acked = seq
         subscription.sent = max(subscription.sent, seq)

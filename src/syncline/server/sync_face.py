@@ -382,10 +382,9 @@ class SyncConnection:
         self._documents.feed(member, document.name)
 
     def _unsubscribe(self, member: Member, message: Unsubscribe) -> None:
+        # Whatever epoch it names: a later one was asked for before this, and is not wanted either.
         reader = member.documents.get(message.document)
         epoch = self._ended_count + 1 if reader is None else reader.subscription.epoch
-        if message.epoch is not None and message.epoch != epoch:
-            return
         if self._documents.unsubscribe(member, message.document):
             self._ended_count += 1
         self._send(Unsubscribed(document=message.document, epoch=epoch))

@@ -7,16 +7,7 @@ import pytest
 
 from syncline.server.open_document import DocumentOptions
 from syncline.server.sync_face import SyncSettings
-from syncline.storage.files import DiskFiles
-from syncline.storage.memory import MemoryStore
-from syncline.storage.options import StoreOptions
-from tests.unit.server.documents_rig import AllowAll, Client, DocumentsRig
-
-
-def open_memory() -> MemoryStore:
-    return MemoryStore.open(
-        "unused", DiskFiles(), StoreOptions(), now_ms=0, random_bytes=lambda size: bytes(size)
-    )
+from tests.unit.server.documents_rig import AllowAll, Client, DocumentsRig, open_memory
 
 
 @pytest.fixture
@@ -338,6 +329,35 @@ async def test_resume_keeps_the_place_and_holds_the_stream(rig: DocumentsRig) ->
     messages = again.take("welcome", "subscribed", "mutation")
     assert messages[1]["resumed"] is True
     assert seqs(messages[2:]) == list(range(101, 601))
+
+
+async def test_a_state_that_may_not_have_arrived_is_sent_again(rig: DocumentsRig) -> None:
+    author = rig.subscribed("a")
+    author.mutate(1, {"x": 1})
+    await rig.settle()
+    reader = rig.connect("b", policy="resume")
+    reader.subscribe()
+    reader.drop()
+    again = rig.connect("b", policy="resume")
+    subscribed, state = again.take("subscribed", "state")
+    assert (subscribed["resumed"], state["seq"]) == (False, 1)
+    again.ack(1, epoch=subscribed["epoch"])
+    again.drop()
+    third = rig.connect("b", policy="resume")
+    (subscribed,) = third.take("subscribed", "state")
+    assert subscribed["resumed"] is True
+
+
+async def test_leaving_ends_a_subscription_that_its_client_has_not_heard_of(
+    rig: DocumentsRig,
+) -> None:
+    author, reader = rig.subscribed("a"), rig.subscribed("b")
+    reader.subscribe()
+    reader.say("unsubscribe", document="d", epoch=1)
+    reader.take()
+    author.mutate(1, {"x": 1})
+    await rig.settle()
+    assert reader.take() == []
 
 
 async def test_clean_forgets_everything(rig: DocumentsRig) -> None:

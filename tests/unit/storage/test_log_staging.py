@@ -8,6 +8,7 @@ from syncline.storage.log.scan import Chain
 from syncline.storage.log.segments import Segments
 from syncline.storage.log.staging import StagedBatch, Stager
 from syncline.storage.log.streams import LENGTH_BITS, OpenStream
+from syncline.storage.log.tails import Tails
 from syncline.testing.files import SimulatedFiles
 
 SEGMENT_BYTES = 96 * 1024
@@ -21,7 +22,8 @@ def stager_at(end: int) -> Stager:
     segments = Segments(files, "wal", SEGMENT_BYTES, EPOCH, TAG)
     number = end // SEGMENT_BYTES
     segments.adopt(number, files.open(segments.path(number), create=True))
-    return Stager(segments, Replay(Chain(1, 1, EPOCH), end), lambda: "spare", NOW_MS)
+    replay = Replay(Chain(1, 1, EPOCH), end, Tails(SEGMENT_BYTES, segments.path))
+    return Stager(segments, replay, lambda: "spare", NOW_MS)
 
 
 def streams(count: int) -> dict[bytes, OpenStream]:
