@@ -168,3 +168,15 @@ def test_the_memory_of_who_left_is_bounded() -> None:
     # 2 left first of those three, and is forgotten.
     assert present.apply(ALICE, [here(1, 6)], 0) == []
     assert present.apply(ALICE, [here(2, 1)], 0) == [here(2, 1)]
+
+
+def test_who_comes_back_with_an_old_clock_is_told_that_it_left() -> None:
+    """It then raises its clock; otherwise the others would not see it until it renews."""
+    present = Awareness()
+    present.apply(ALICE, [here(1, 5), here(2, 3)], 0)
+    present.disconnect(ALICE)
+    back = [here(1, 5), here(2, 4), here(3, 1), gone(1, 5), here(4, 0)]
+    assert present.hidden(back) == [gone(1, 5)]
+    assert present.hidden([here(1, 4)]) == [gone(1, 5)]
+    assert present.apply(BOB, [here(1, 6)], 0) == [here(1, 6)]
+    assert present.hidden([here(1, 5)]) == []
