@@ -43,14 +43,8 @@ def router(tmp_path: Path) -> Iterator[RouterProcess]:
 
 
 async def reached(document: Document, seq: int) -> None:
-    """Wait until everything up to `seq` is applied."""
-    news = asyncio.Event()
-    stop = document.watch(lambda _: news.set())
     async with asyncio.timeout(WAIT_S):
-        while (document.seq or 0) < seq:
-            news.clear()
-            await news.wait()
-    stop()
+        await document.reached(seq)
 
 
 @asynccontextmanager

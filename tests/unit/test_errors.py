@@ -8,6 +8,7 @@ from syncline import errors
 from syncline.errors import (
     CorruptionError,
     DeviceError,
+    DocumentFullError,
     ForeignFolderError,
     LimitExceededError,
     NewerFormatError,
@@ -19,6 +20,7 @@ from syncline.errors import (
     StoreLockedError,
     SynclineError,
     UnknownQueueError,
+    WrongKindError,
 )
 
 CLASSES = {
@@ -42,6 +44,8 @@ WITH_FACTS: list[tuple[SynclineError, dict[str, object]]] = [
     (UnknownQueueError("q1"), {"stream": "q1"}),
     (QueueExistsError("q1"), {"stream": "q1"}),
     (QuotaExceededError("q1", 128), {"stream": "q1", "quota": 128}),
+    (WrongKindError("json", "yjs"), {"is_kind": "json", "asked_kind": "yjs"}),
+    (DocumentFullError(8), {"bytes_max": 8}),
     (CorruptionError("a.wal", 4096, "bad"), {"file": "a.wal", "offset": 4096, "reason": "bad"}),
     (StoreFullError("/data/a", "no room"), {"path": "/data/a", "reason": "no room"}),
     (StoreBusyError(9, 8), {"waiting_bytes": 9, "limit_bytes": 8}),
@@ -89,7 +93,7 @@ def test_every_class_says_what_it_is_for(name: str) -> None:
 def test_each_refusal_has_a_wire_code_of_its_own() -> None:
     refusals = [found for found in CLASSES.values() if issubclass(found, RefusedError)]
     codes = [found.code for found in refusals]
-    assert len(set(codes)) == len(codes) == 7
+    assert len(set(codes)) == len(codes) == 10
     assert all(code.isupper() for code in codes)
 
 

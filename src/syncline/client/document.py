@@ -67,6 +67,7 @@ class Document:
         self._own: dict[int, OwnChange] = {}
         # Own changes of this and of an earlier opening.
         self._unsaved: Latest[int] = Latest(0)
+        self._applied: Latest[int | None] = Latest(None)
         self._error: Exception | None = None
 
     async def __aenter__(self) -> "Document":
@@ -159,7 +160,7 @@ class Document:
     async def live(self) -> None:
         """Wait until the state is there and follows the router."""
         settled = {DocumentStatus.LIVE, DocumentStatus.OFFLINE, DocumentStatus.CLOSED}
-        status = await self._status.until(lambda status: status in settled)
+        status = await self._status.until(lambda s: self._error is not None or s in settled)
         if self._error is not None:
             raise self._error
         code, message = self._engine.trouble
@@ -170,6 +171,17 @@ class Document:
                 f"the router cannot be reached for {self.name!r}"
                 f"{f' ({message})' if message else ''}; check its address, then go online again"
             )
+
+    async def reached(self, seq: int) -> None:
+        """Wait until everything up to `seq` is in the state: what somebody else was told is stored
+        as `seq` can be seen here then. Raises what ended the document before that."""
+
+        def is_met(applied: int | None) -> bool:
+            return self._error is not None or (applied is not None and applied >= seq)
+
+        await self._applied.until(is_met)
+        if self._error is not None:
+            raise self._error
 
     # --------------------------------------------------------------------------------------- acting
 
@@ -226,6 +238,7 @@ class Document:
 
     def refresh(self) -> None:
         self._unsaved.set(self.unsaved_count if self._error is None else 0)
+        self._applied.set(self.seq)
         self._status.set(self._engine.machine.document_status(self.name))
 
     def fail(self, error: Exception) -> None:
@@ -238,6 +251,8 @@ class Document:
             change.saved.fail(error)
         self._own.clear()
         self._unsaved.set(0)
+        self._applied.wake()
+        self._status.wake()
 
     # -------------------------------------------------------------------------------------- helpers
 

@@ -21,15 +21,19 @@ class Latest(Generic[Value]):
     def set(self, value: Value) -> None:
         if value != self.value:
             self.value = value
-            changed, self._changed = self._changed, asyncio.Event()
-            changed.set()
+            self.wake()
+
+    def wake(self) -> None:
+        """Let those who wait for a value look again: something else has changed for them."""
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
 
     async def values(self) -> AsyncIterator[Value]:
         """The value as it is now, and each time it is another one."""
         while True:
-            changed = self._changed
-            yield self.value
-            await changed.wait()
+            value = self.value
+            yield value
+            await self.until(lambda newest: newest != value)  # noqa: B023 (waited for at once)
 
     async def until(self, is_met: Callable[[Value], bool]) -> Value:
         """Wait for a value that will do."""

@@ -31,6 +31,7 @@ from syncline.values import limits
 from syncline.values.kinds import Kind
 from syncline.values.updates import Update
 from syncline.wire import awareness, cable, cable_payloads, yjs
+from syncline.wire.yjs_updates import check_update
 
 PATH = "/cable"
 PING_SECONDS = 3.0
@@ -66,7 +67,8 @@ class CableFace:
         self._peers: set[Peer] = set()
         self._timer: asyncio.TimerHandle | None = None
         # All readers of an update get it one after the other: the last one is worth keeping.
-        self._last: tuple[str, int, bytes] = ("", 0, b"")
+        # A document that is made anew counts from 1 again: its incarnation tells them apart.
+        self._last: tuple[bytes, int, bytes] = (b"", 0, b"")
 
     def accept(self, upgrade: Upgrade) -> Accepted | Rejected:
         offered = [each for each in cable.SUBPROTOCOLS if each in upgrade.subprotocols]
@@ -79,11 +81,11 @@ class CableFace:
         )
 
     def payload(self, document: OpenDocument, update: Update) -> bytes:
-        name, seq, payload = self._last
-        if name != document.name or seq != update.seq:
+        incarnation, seq, payload = self._last
+        if incarnation != document.incarnation or seq != update.seq:
             inside = yjs.encode(yjs.SyncUpdate(update.body))
             payload = cable_payloads.encode(cable_payloads.Update(update.seq, inside))
-            self._last = (document.name, update.seq, payload)
+            self._last = (document.incarnation, update.seq, payload)
         return payload
 
     def keep_pinging(self, peer: Peer) -> None:
@@ -175,8 +177,7 @@ class CableConnection:
                 if (channel := self._channels.pop(identifier, None)) is not None:
                     channel.leave()
             case cable.AskHistory(identifier=identifier, history=history):
-                if (channel := self._channels.get(identifier)) is not None:
-                    channel.begin_again(history)
+                self._in_channel(identifier, lambda channel: channel.begin_again(history))
             case cable.Pong() | cable.Join() | cable.Leave() | cable.AskPresence():
                 pass
             case _:
@@ -190,21 +191,22 @@ class CableConnection:
         try:
             if len(self._channels) >= self.face.subscription_count_max:
                 raise UnexpectedMessageError("too many subscriptions on one connection")
-            channel = CableChannel(self, identifier)
-            channel.begin(command.history)
+            self._channels[identifier] = CableChannel(self, identifier)
         except (ProtocolError, RefusedError):
-            self.send(cable.Rejected(identifier=identifier))
-        except StorageError:
-            self.disconnect("server_restart", reconnect=True)
+            self.reject(identifier)
         else:
-            self._channels[identifier] = channel
+            self._in_channel(identifier, lambda channel: channel.begin(command.history))
 
     def _perform(self, identifier: str, data: str | bytes) -> None:
+        self._in_channel(identifier, lambda channel: channel.take(cable_payloads.read_sent(data)))
+
+    def _in_channel(self, identifier: str, act: "Callable[[CableChannel], None]") -> None:
+        """What goes wrong in a subscription ends that one alone, unless the store is at fault."""
         channel = self._channels.get(identifier)
         if channel is None:
             return
         try:
-            channel.take(cable_payloads.read_sent(data))
+            act(channel)
         except (ProtocolError, RefusedError):
             self.reject(identifier)
         except StorageError:
@@ -248,34 +250,51 @@ class CableChannel:
         else:
             self._author = author_of(channel.client, grant.subject)
         self._receipts: Receipts = "none"
+        self._acknowledges = False
         self._member: Member | None = None
         self._document: OpenDocument
+        # Its place in the room, which it keeps while it changes its place in the stream.
+        self._seat: int | None = None
 
     # Coming and going.
 
     def begin(self, history: cable.HistoryRequest | None) -> None:
         """Raises RefusedError, StorageError."""
-        have = self._position(history)
-        resumed = self._join(have)
+        member, resumed = self._joined(self._position(history))
         self._connection.send(cable.Confirmed(identifier=self._identifier))
-        self._answer_history(history, resumed=resumed)
-        self._introduce()
+        if history is not None:
+            self._answer_history(resumed)
+        self._introduce(member)
 
     def begin_again(self, history: cable.HistoryRequest) -> None:
-        """The client asks, within a subscription, for what it missed."""
-        self._leave_document()
-        resumed = self._join(self._position(history))
-        self._answer_history(history, resumed=resumed)
-        self._introduce()
+        """The client asks, within a subscription, for what it missed.
 
-    def _join(self, have: tuple[bytes, int] | None) -> bool:
+        If that is not known any more it keeps the place that it has.
+        """
+        have, before = self._position(history), self._member
+        if have is None or before is None:
+            self._answer_history(False)
+            return
+        member, resumed = self._joined(have)
+        self._face.documents.leave(before if resumed else member)
+        self._answer_history(resumed)
+        if resumed:
+            self._introduce(member)
+
+    def _joined(self, have: tuple[bytes, int] | None) -> tuple[Member, bool]:
+        """A new place in the stream, and whether it is the one that was asked for."""
         documents = self._face.documents
-        member = documents.join(self._author, self._connection.peer, self, self, acknowledges=False)
-        self._document, joined = documents.subscribe(
-            member, self._name, 1, kind=Kind.YJS, may_create=self._may_write, have=have
+        member = documents.join(
+            self._author, self._connection.peer, self, self, acknowledges=self._acknowledges
         )
-        self._member = member
-        return joined.resumed
+        try:
+            self._document, joined = documents.subscribe(
+                member, self._name, 1, kind=Kind.YJS, may_create=self._may_write, have=have
+            )
+        except SynclineError:
+            documents.leave(member)
+            raise
+        return member, joined.resumed
 
     def _position(self, history: cable.HistoryRequest | None) -> tuple[bytes, int] | None:
         if history is None or (position := history.streams.get(self._name)) is None:
@@ -285,25 +304,27 @@ class CableChannel:
         except ValueError:
             return None
 
-    def _answer_history(self, history: cable.HistoryRequest | None, *, resumed: bool) -> None:
-        if history is None:
-            return
+    def _answer_history(self, resumed: bool) -> None:
         answer = cable.HistoryConfirmed if resumed else cable.HistoryRejected
         self._connection.send(answer(identifier=self._identifier))
 
-    def _introduce(self) -> None:
-        assert self._member is not None
+    def _introduce(self, member: Member) -> None:
+        self._member = member
         self._send_frame(yjs.SyncStep1(self._folding.state_vector()))
-        self._face.rooms.enter(self._name, self._member.connection, self._tell_awareness)
-        self._face.documents.feed(self._member, self._name)
+        if self._seat is None:
+            self._seat = member.connection
+            self._face.rooms.enter(self._name, self._seat, self._tell_awareness)
+        self._face.documents.feed(member, self._name)
 
     def leave(self) -> None:
-        self._leave_document()
+        self._leave_stream()
+        if self._seat is not None:
+            self._face.rooms.leave(self._name, self._seat)
+            self._seat = None
 
-    def _leave_document(self) -> None:
+    def _leave_stream(self) -> None:
         member, self._member = self._member, None
         if member is not None:
-            self._face.rooms.leave(self._name, member.connection)
             self._face.documents.leave(member)
 
     def drained(self) -> None:
@@ -314,10 +335,11 @@ class CableChannel:
 
     def take(self, payload: cable_payloads.ClientPayload) -> None:
         """Raises ProtocolError, RefusedError, StorageError."""
-        member = self._member
-        if member is None:
+        member, seat = self._member, self._seat
+        if member is None or seat is None:
             return
         if isinstance(payload, cable_payloads.UpdatesApplied):
+            self._acknowledges = True
             member.documents[self._name].subscription.acknowledges = True
             self._face.documents.acknowledge(member, self._name, 1, payload.seq)
             return
@@ -325,8 +347,7 @@ class CableChannel:
             case yjs.SyncUpdate(update=update):
                 self._mutate(member, update, payload)
             case yjs.SyncStep2(update=update):
-                # Mostly there is nothing in it but what was deleted long ago.
-                if self._may_write and self._folding.has_news(update):
+                if self._is_wanted(update, payload):
                     self._mutate(member, update, payload)
             case yjs.SyncStep1(state_vector=state_vector):
                 answer, *early = self._folding.updates_since(state_vector)
@@ -334,13 +355,25 @@ class CableChannel:
                 for update in early:
                     self._send_frame(yjs.SyncUpdate(update))
             case yjs.AwarenessUpdate(update=update):
-                self._face.rooms.show(self._name, member.connection, awareness.decode(update))
+                self._face.rooms.show(self._name, seat, awareness.decode(update))
             case yjs.QueryAwareness():
                 self._face.rooms.tell_everybody_to(self._name, self._tell_awareness)
             case yjs.AuthDenied():
                 raise UnexpectedMessageError("auth frames come from the router alone")
 
+    def _is_wanted(self, update: bytes, sent: cable_payloads.FrameSent) -> bool:
+        """Of a step 2: mostly there is nothing in it but what was deleted long ago.
+
+        Who waits for a receipt gets one, whatever is in it.
+        """
+        if sent.clock is not None or sent.number is not None:
+            return True
+        check_update(update)
+        return self._may_write and self._folding.has_news(update)
+
     def _mutate(self, member: Member, update: bytes, sent: cable_payloads.FrameSent) -> None:
+        if sent.number == 0:
+            raise UnexpectedMessageError("the numbers of updates count from 1")
         clock = sent.clock or sent.number or 0
         if sent.clock is not None:
             self._receipts = "clock"
@@ -387,21 +420,24 @@ class CableChannel:
     # What the documents tell.
 
     def evicted(self, document: OpenDocument, subscription: Subscription) -> None:
-        self._face.rooms.leave(self._name, subscription.connection)
-        self._member = None
+        self._leave_stream()
+        if not self._acknowledges:
+            # It knows nothing of places: only connecting again makes it ask for what it lacks.
+            self._connection.disconnect("server_restart", reconnect=True)
+            return
+        self._acknowledges = False
         self._send_payload(cable_payloads.encode(cable_payloads.Resync(subscription.acked)))
         try:
-            self._join(None)
+            member, _ = self._joined(None)
         except SynclineError:
             self._connection.reject(self._identifier)
         else:
-            self._introduce()
+            self._introduce(member)
 
     def ended(
         self, document: OpenDocument, subscription: Subscription, error: SynclineError
     ) -> None:
-        self._face.rooms.leave(self._name, subscription.connection)
-        self._member = None
+        self._leave_stream()
         if isinstance(error, RefusedError):
             self._connection.reject(self._identifier)
         else:

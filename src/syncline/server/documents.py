@@ -42,6 +42,7 @@ from syncline.server.open_document import (
 from syncline.storage.base import Store
 from syncline.values import limits
 from syncline.values.kinds import Kind
+from syncline.wire.yjs_updates import check_update
 
 TICK_SECONDS = 1.0
 # A document that nobody has open stays this long, for somebody who only reloads a page.
@@ -193,7 +194,7 @@ class Documents:
         """Stage a mutation; its author and its readers hear of it once it is durable.
 
         Returns what is known of a mutation that was stored before. Raises InvalidMutationError,
-        DocumentFullError, LimitExceededError: it will never be taken; StorageError: not now.
+        DocumentFullError, ProtocolError: it will never be taken; StorageError: not now.
         """
         if name not in member.documents:
             raise UnexpectedMessageError(f"document {name!r} is not subscribed")
@@ -202,6 +203,9 @@ class Documents:
         if self._store.waiting_bytes > limits.waiting_bytes_max:
             raise StoreBusyError(self._store.waiting_bytes, limits.waiting_bytes_max)
         document = self._open[name]
+        if document.kind is Kind.YJS:
+            # Whatever passes here is folded later, with nobody left to refuse it.
+            check_update(body)
         result = document.mutate(member.author, clock, body, self._clock_ms())
         if isinstance(result, Repeated):
             self.counters.repeated_count += 1
@@ -211,6 +215,18 @@ class Documents:
             self._loop.call_soon(self._commit)
         self._dirty[document] = result
         return None
+
+    def is_on_its_way(self, name: str, author: str) -> bool:
+        """Something that this author sent to the document is staged and not durable."""
+        document = self._open.get(name)
+        if document is None:
+            return False
+        return document.machine.clocks.newest(author)[1] > document.machine.head
+
+    def when_durable(self, told: Callable[[StorageError | None], None]) -> None:
+        """Call it once everything staged now is durable and has been relayed."""
+        # What was staged in this turn gets its waiter at the end of it.
+        self._loop.call_soon(self._committer.when_durable, told)
 
     @property
     def is_congested(self) -> bool:

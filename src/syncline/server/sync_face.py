@@ -160,6 +160,8 @@ class SyncConnection:
         self._grant: Grant
         self._hello: Hello
         self._ended_count = 0
+        # Subscriptions that wait for the disk, each with its ticket.
+        self._joining: dict[str, object] = {}
         self._is_over = False
         # Of `hello`, then of the token.
         self._deadline: asyncio.TimerHandle | None = None
@@ -199,6 +201,7 @@ class SyncConnection:
 
     def closed(self, code: int, reason: str) -> None:
         self._is_over = True
+        self._joining.clear()
         if self._deadline is not None:
             self._deadline.cancel()
         member, self._member = self._member, None
@@ -277,7 +280,7 @@ class SyncConnection:
             )
         )
         for name in restored:
-            self._join(member, name, None, None)
+            self._join_in_time(member, name, None, None)
 
     def _authorized(self, token: str | None) -> Grant | None:
         """None if the connection was closed: the token does not do."""
@@ -322,7 +325,27 @@ class SyncConnection:
         have: tuple[bytes, int] | None = None
         if message.since is not None:
             have = (_incarnation(message.since.incarnation), message.since.seq)
-        self._join(member, name, message, have)
+        self._join_in_time(member, name, message, have)
+
+    def _join_in_time(
+        self,
+        member: Member,
+        name: str,
+        message: Subscribe | None,
+        have: tuple[bytes, int] | None,
+    ) -> None:
+        """Join once what this client sent before is durable: only then its clock can be told."""
+        self._joining.pop(name, None)
+        if not self._documents.is_on_its_way(name, member.author):
+            self._join(member, name, message, have)
+            return
+        ticket = self._joining[name] = object()
+
+        def join(failure: StorageError | None) -> None:
+            if self._joining.get(name) is ticket:
+                self._join_in_time(member, name, message, have)
+
+        self._documents.when_durable(join)
 
     def _join(
         self,
@@ -345,22 +368,14 @@ class SyncConnection:
             self._fail(error.code.lower(), str(error), name)
             return
         except StorageError as error:
-            self._send(
-                Unsubscribed(
-                    document=name,
-                    code=_storage_code(error),
-                    message=str(error),
-                    retriable=error.retriable,
-                    epoch=self._ended_count + 1,
-                )
-            )
-            self._ended_count += 1
+            self._fail(_storage_code(error), str(error), name, retriable=error.retriable)
             return
         self._tell_joined(member, document, joined)
 
     def _tell_joined(self, member: Member, document: OpenDocument, joined: Joined) -> None:
         machine, epoch = document.machine, joined.subscription.epoch
         clock, clock_seq = machine.clocks.newest(member.author)
+        assert clock_seq <= machine.head, "what is on its way to the disk is not stored yet"
         self._send(
             Subscribed(
                 document=document.name,
@@ -369,8 +384,7 @@ class SyncConnection:
                 seq=machine.head,
                 resumed=joined.resumed,
                 may_write=self._grant.may_write(document.name),
-                # What is on its way to the disk is not stored yet.
-                clock=clock if clock_seq <= machine.head else 0,
+                clock=clock,
                 epoch=epoch,
             )
         )
@@ -382,6 +396,7 @@ class SyncConnection:
         self._documents.feed(member, document.name)
 
     def _unsubscribe(self, member: Member, message: Unsubscribe) -> None:
+        self._joining.pop(message.document, None)
         # Whatever epoch it names: a later one was asked for before this, and is not wanted either.
         reader = member.documents.get(message.document)
         epoch = self._ended_count + 1 if reader is None else reader.subscription.epoch
@@ -395,18 +410,18 @@ class SyncConnection:
         if subscription is None:
             return
         if not self._grant.may_write(name):
-            self._refuse("forbidden", "the token does not allow writing", message)
+            self._refuse(member, "forbidden", "the token does not allow writing", message)
             return
         document = member.documents[name].document
         try:
             body = sync_bodies.read_mutation(message.mutation, document.kind, self._encoding)
             known = self._documents.mutate(member, name, message.clock, body)
         except LimitExceededError as error:
-            self._refuse("limit", str(error), message)
+            self._refuse(member, "limit", str(error), message)
         except MalformedMessageError as error:
-            self._refuse("invalid_mutation", str(error), message)
+            self._refuse(member, "invalid_mutation", str(error), message)
         except RefusedError as error:
-            self._refuse(error.code.lower(), str(error), message)
+            self._refuse(member, error.code.lower(), str(error), message)
         except StorageError as error:
             self._end(member, name, _storage_code(error), str(error), error.retriable)
         else:
@@ -493,11 +508,15 @@ class SyncConnection:
     def _send(self, message: ServerMessage) -> None:
         self._peer.send(encode_server(message, self._encoding), is_text=self._is_text)
 
-    def _fail(self, code: str, sentence: str, document: str) -> None:
-        self._send(Failure(code=code, message=sentence, retriable=False, document=document))
+    def _fail(self, code: str, sentence: str, document: str, *, retriable: bool = False) -> None:
+        self._send(Failure(code=code, message=sentence, retriable=retriable, document=document))
 
-    def _refuse(self, code: str, sentence: str, message: Mutate) -> None:
-        """For good: the client drops the mutation."""
+    def _refuse(self, member: Member, code: str, sentence: str, message: Mutate) -> None:
+        """For good: the client drops the mutation.
+
+        The subscription ends with it. Otherwise a later mutation could be stored, the connection drop
+        before the client hears of this, and the stored clock would seem to cover the refused one.
+        """
         self._documents.counters.refused_count += 1
         self._send(
             Failure(
@@ -508,6 +527,7 @@ class SyncConnection:
                 clock=message.clock,
             )
         )
+        self._end(member, message.document, "refused", "a mutation was refused", True)
 
     def _end(self, member: Member, name: str, code: str, sentence: str, retriable: bool) -> None:
         epoch = member.documents[name].subscription.epoch

@@ -31,6 +31,7 @@ from syncline.values.kinds import Kind
 from syncline.values.updates import Update
 from syncline.wire import awareness, yjs
 from syncline.wire.names import check_document
+from syncline.wire.yjs_updates import check_update
 
 PREFIX = "/yjs/"
 
@@ -127,8 +128,7 @@ class YjsConnection:
         try:
             self._join(self._granted())
         except NotAuthorizedError as error:
-            self._send(yjs.AuthDenied(str(error)))
-            peer.close(UNAUTHORIZED, f"unauthorized: {error}")
+            self._deny(str(error))
         except RefusedError as error:
             peer.close(_refused_code(error), f"{error.code.lower()}: {error}")
         except StorageError as error:
@@ -141,18 +141,26 @@ class YjsConnection:
         if grant.expires_ms is not None:
             seconds = max(0.0, (grant.expires_ms - self._face.clock_ms()) / 1000)
             self._expiry = asyncio.get_running_loop().call_later(
-                seconds, self._peer.close, UNAUTHORIZED, "unauthorized: the token has expired"
+                seconds, self._deny, "the token has expired"
             )
         return grant
+
+    def _deny(self, reason: str) -> None:
+        self._send(yjs.AuthDenied(reason))
+        self._peer.close(UNAUTHORIZED, f"unauthorized: {reason}")
 
     def _join(self, grant: Grant) -> None:
         face = self._face
         self._may_write = grant.may_write(self._name)
         author = f"y-{face.random_bytes(AUTHOR_BYTES).hex()}"
         member = face.documents.join(author, self._peer, face.dialect, self, acknowledges=False)
-        self._document, _ = face.documents.subscribe(
-            member, self._name, 1, kind=Kind.YJS, may_create=self._may_write
-        )
+        try:
+            self._document, _ = face.documents.subscribe(
+                member, self._name, 1, kind=Kind.YJS, may_create=self._may_write
+            )
+        except SynclineError:
+            face.documents.leave(member)
+            raise
         self._member = member
         self._send(yjs.SyncStep1(self._folding.state_vector()))
         face.rooms.enter(self._name, member.connection, self.tell_awareness)
@@ -206,15 +214,23 @@ class YjsConnection:
                     self._send(yjs.SyncUpdate(update))
             case yjs.SyncStep2(update=update):
                 # Mostly there is nothing in it but what was deleted long ago.
+                check_update(update)
                 if self._may_write and self._folding.has_news(update):
                     self._mutate(member, update)
             case yjs.AwarenessUpdate(update=update):
-                self._face.rooms.show(self._name, member.connection, awareness.decode(update))
-                self._face.let_be(self)
+                self._show(member, awareness.decode(update))
             case yjs.QueryAwareness():
                 self._face.rooms.tell_everybody_to(self._name, self.tell_awareness)
             case yjs.AuthDenied():
                 raise UnexpectedMessageError("auth frames come from the router alone")
+
+    def _show(self, member: Member, entries: list[awareness.Entry]) -> None:
+        self._face.rooms.show(self._name, member.connection, entries)
+        if any(entry.state is not None for entry in entries):
+            # It renews its state, and hears the echo of that.
+            self._face.let_be(self)
+        else:
+            self._face.keep_alive(self)
 
     def _mutate(self, member: Member, update: bytes) -> None:
         # Who may only read shares a document with those who write: what it types stays with it.

@@ -29,12 +29,14 @@ class YjsRooms:
 
     def enter(self, document: str, connection: int, tell: TellAwareness) -> None:
         room = self._rooms.setdefault(document, _Room())
-        room.members[connection] = tell
         self.tell_everybody_to(document, tell)
+        room.members[connection] = tell
 
     def tell_everybody_to(self, document: str, tell: TellAwareness) -> None:
         """Who is present, if anybody is."""
-        if present := self._rooms[document].awareness.everybody():
+        room = self._rooms[document]
+        _tell_all(room, room.awareness.drop_outdated(self._clock_ms()))
+        if present := room.awareness.everybody():
             tell(encode(present))
 
     def show(self, document: str, connection: int, entries: list[Entry]) -> None:
@@ -43,10 +45,11 @@ class YjsRooms:
         now_ms = self._clock_ms()
         news = room.awareness.apply(connection, entries, now_ms)
         news += room.awareness.drop_outdated(now_ms)
-        if news:
-            update = encode(news)
-            for tell in room.members.values():
-                tell(update)
+        _tell_all(room, news)
+        if hidden := room.awareness.hidden(entries):
+            # Whoever reconnects comes with the clock that it was taken away with, which nobody
+            # takes for news. Told that it is gone, a client comes back with a higher one at once.
+            room.members[connection](encode(hidden))
 
     def leave(self, document: str, connection: int) -> None:
         room = self._rooms.get(document)
@@ -54,7 +57,12 @@ class YjsRooms:
             return
         if not room.members:
             del self._rooms[document]
-        elif gone := room.awareness.disconnect(connection):
-            update = encode(gone)
-            for tell in room.members.values():
-                tell(update)
+        else:
+            _tell_all(room, room.awareness.disconnect(connection))
+
+
+def _tell_all(room: _Room, entries: list[Entry]) -> None:
+    if entries:
+        update = encode(entries)
+        for tell in room.members.values():
+            tell(update)

@@ -53,14 +53,8 @@ async def met(document: Document, status: DocumentStatus) -> None:
 
 
 async def reached(document: Document, seq: int) -> None:
-    """Wait until everything up to `seq` is applied, without reading changes."""
-    news = asyncio.Event()
-    stop = document.watch(lambda _: news.set())
     async with asyncio.timeout(WAIT_S):
-        while document.seq != seq:
-            news.clear()
-            await news.wait()
-    stop()
+        await document.reached(seq)
 
 
 async def turned(client: Client, status: LinkStatus) -> None:
@@ -213,6 +207,30 @@ async def test_an_ended_document_tells_everybody_who_waits() -> None:
         with pytest.raises(UnknownDocumentError, match="gone"):
             document.change({"a": 2})
         assert document.status is DocumentStatus.CLOSED
+
+
+async def test_whoever_waits_for_a_place_is_told_of_the_end() -> None:
+    async with scripted_router() as router, connect(router.url) as client:
+        document, peer = await opened(client, router, seq=2)
+        await document.reached(2)
+        waiting = asyncio.create_task(document.reached(3))
+        await asyncio.sleep(0)
+        fields = {"code": "deleted", "message": "gone", "retriable": False}
+        await peer.send(type="unsubscribed", document="plan", epoch=1, **fields)
+        with pytest.raises(UnknownDocumentError, match="gone"):
+            await waiting
+
+
+async def test_own_changes_count_for_the_place() -> None:
+    async with scripted_router() as router, connect(router.url) as client:
+        document, peer = await opened(client, router)
+        waiting = asyncio.create_task(document.reached(1))
+        document.change({"a": 1})
+        await peer.expect("mutation")
+        assert not waiting.done()
+        await peer.send(type="ack", document="plan", epoch=1, clock=1, seq=1)
+        async with asyncio.timeout(WAIT_S):
+            await waiting
 
 
 async def test_a_token_for_reading_alone_does_not_write() -> None:

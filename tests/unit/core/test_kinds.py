@@ -135,6 +135,17 @@ def test_yjs_refuses_what_is_no_update(body: bytes) -> None:
         folding(Kind.YJS).prepare(body)
 
 
+def test_an_update_that_cannot_be_folded_costs_the_document_nothing_else() -> None:
+    state = YjsFolding()
+    # The second one hangs a child on a character; the library refuses it when it is applied.
+    apply(state, bytes.fromhex("0101020004010174016100"))
+    apply(state, bytes.fromhex("0103020104010174016128010174016b017e29000201016b0167760000"))
+    updates, _ = yjs_updates("later")
+    apply(state, *updates)
+    assert "later" in shown_text(state)
+    assert state.unfoldable_count == 1
+
+
 def test_yjs_refuses_what_is_no_state_vector() -> None:
     with pytest.raises(InvalidMutationError):
         YjsFolding().updates_since(b"\xff\xff\xff")

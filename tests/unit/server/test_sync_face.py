@@ -155,11 +155,21 @@ async def test_a_clock_on_its_way_to_the_disk_is_not_called_stored(rig: Document
     author.drop()
     again = rig.connect("a")
     again.subscribe()
-    (subscribed,) = again.take("subscribed")
-    assert subscribed["clock"] == 0
-    again.mutate(1, {"x": 1})
+    assert again.take("subscribed") == []
     await rig.settle()
-    assert seqs(again.take("ack")) == [1]
+    subscribed, state = again.take("subscribed", "state")
+    assert (subscribed["clock"], state["seq"]) == (1, 1)
+
+
+async def test_who_leaves_while_it_waits_to_join_does_not_join(rig: DocumentsRig) -> None:
+    author = rig.subscribed("a")
+    author.mutate(1, {"x": 1})
+    author.drop()
+    again = rig.connect("a")
+    again.subscribe()
+    again.say("unsubscribe", document="d")
+    await rig.settle()
+    assert again.take("subscribed", "state") == []
 
 
 async def test_a_client_with_a_position_gets_what_it_missed(rig: DocumentsRig) -> None:
@@ -435,8 +445,9 @@ async def test_clocks_survive_being_let_go_of(rig: DocumentsRig) -> None:
 
 
 async def fail(client: Client) -> dict[str, Any]:
-    (message,) = client.take()
+    message, *ended = client.take()
     assert message["type"] == "error"
+    assert [each["code"] for each in ended] == ["refused"] * ("clock" in message)
     return message
 
 
@@ -445,7 +456,12 @@ async def test_a_mutation_that_is_no_object_is_refused_for_good(rig: DocumentsRi
     author.mutate(1, [1, 2])
     error = await fail(author)
     assert (error["code"], error["clock"], error["retriable"]) == ("invalid_mutation", 1, False)
+    # What follows it is not stored before the client has heard of the refusal.
     author.mutate(2, {"x": 1})
+    author.subscribe()
+    (subscribed,) = author.take("subscribed")
+    assert (subscribed["epoch"], subscribed["clock"]) == (2, 0)
+    author.mutate(2, {"x": 1}, epoch=2)
     await rig.settle()
     assert seqs(reader.take("mutation")) == [1]
 
@@ -537,9 +553,10 @@ async def test_a_document_has_a_largest_size() -> None:
     assert (error["code"], error["clock"]) == ("document_full", 2)
     await rig.settle()
     # What replaces the old text does not add to it.
-    author.mutate(3, {"x": "z" * 300})
+    author.subscribe()
+    author.mutate(3, {"x": "z" * 300}, epoch=2)
     await rig.settle()
-    assert [each["clock"] for each in author.take("ack")] == [1, 3]
+    assert [each["clock"] for each in author.take("ack")] == [3]
     await rig.committer.close()
 
 
@@ -561,6 +578,7 @@ async def test_what_the_token_does_not_allow_is_refused() -> None:
     assert (error["code"], error["clock"]) == ("forbidden", 1)
     client.subscribe("secret")
     assert (await fail(client))["code"] == "forbidden"
+    client.subscribe()
     writer.mutate(1, {"x": 1})
     await rig.settle()
     assert seqs(client.take("mutation")) == [1]

@@ -174,8 +174,9 @@ async def test_what_could_not_be_stored_is_told_to_nobody(
     with monkeypatch.context() as patched:
         patched.setattr(rig.store, "write_batch", full)
         author.update(yjs_updates("lost")[0])
-        # Here the committer is told as well, and waits for nobody.
-        await turns()
+        with pytest.raises(StoreFullError):
+            await rig.committer.durable()
+    await turns()
     assert written(reader) == []
     assert [author.peer.close_code, reader.peer.close_code] == [1013, 1013], "they come again"
 

@@ -31,6 +31,8 @@ class YjsFolding:
         self._tail: list[bytes] = []
         # What came since `_merged` was written out, folded or not.
         self._newer_bytes = 0
+        # Updates that were stored, relayed, and are in no state.
+        self.unfoldable_count = 0
         # Both only while somebody is at work; the vector outlives the document.
         self._doc: pycrdt.Doc[Any] | None = None
         self._state_vector: bytes | None = None
@@ -106,10 +108,16 @@ class YjsFolding:
 
     def _fold(self, doc: "pycrdt.Doc[Any]") -> None:
         # One transaction each: many in one take memory that grows with their square.
+        waiting = list(self._early)
         for update in self._tail:
-            doc.apply_update(update)
+            try:
+                doc.apply_update(update)
+            except (RuntimeError, ValueError):
+                # It passed every check and still cannot be folded; without it the document is whole.
+                self.unfoldable_count += 1
+            else:
+                waiting.append(update)
         state_vector = doc.get_state()
-        waiting = [*self._early, *self._tail]
         self._early = [each for each in waiting if _is_early(each, state_vector)]
         self._tail = []
 
