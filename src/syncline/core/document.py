@@ -71,6 +71,8 @@ class Repeated:
 class Clocks:
     """The newest mutation of each author, so that one sent again is not stored again."""
 
+    __slots__ = ("_newest",)
+
     def __init__(self, known: Iterable[tuple[str, int, int]] = ()) -> None:
         self._newest: dict[str, tuple[int, int]] = {}
         for author, clock, seq in known:
@@ -93,6 +95,19 @@ class Clocks:
 
 class Document:
     """See the module. The shell asks, carries out, and reports back."""
+
+    __slots__ = (
+        "_rules",
+        "_timeline",
+        "_window",
+        "clocks",
+        "first",
+        "head",
+        "parked",
+        "snapshot_seq",
+        "staged",
+        "subscriptions",
+    )
 
     def __init__(
         self,

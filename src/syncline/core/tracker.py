@@ -36,6 +36,8 @@ class Offset:
 class Timeline:
     """When the updates of a document were stored, one mark per stretch of time."""
 
+    __slots__ = ("_seqs", "_times_ms")
+
     def __init__(self) -> None:
         self._seqs: list[int] = []
         self._times_ms: list[int] = []

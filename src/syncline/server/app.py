@@ -163,6 +163,7 @@ class Router:
                 committer,
                 clock_ms,
                 secrets.token_bytes,
+                queues.pressure.set,
             )
             self._metrics.watch_documents(documents)
             self._api.documents.attach(documents, committer)

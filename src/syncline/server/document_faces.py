@@ -38,10 +38,11 @@ def open_documents(
     committer: Committer,
     clock_ms: Callable[[], int],
     random_bytes: Callable[[int], bytes],
+    press: Callable[[], None],
 ) -> Documents:
     """Let WebSockets in to the documents of a store that is open."""
     options = options_of(settings)
-    documents = Documents(store, committer, clock_ms, random_bytes, options)
+    documents = Documents(store, committer, clock_ms, random_bytes, options, press)
     sync = SyncFace(
         documents,
         Sessions(clock_ms, options.resume_ms),

@@ -73,13 +73,16 @@ class Documents:
         clock_ms: Callable[[], int],
         random_bytes: Callable[[int], bytes],
         options: DocumentOptions | None = None,
+        press: Callable[[], None] = lambda: None,
     ) -> None:
+        """`press` asks for upkeep at once: the store cannot take more without it."""
         self.counters = DocumentCounters()
         self.options = options or DocumentOptions()
         self._store = store
         self._committer = committer
         self._clock_ms = clock_ms
         self._random_bytes = random_bytes
+        self._press = press
         self._loop = asyncio.get_running_loop()
         self._open: dict[str, OpenDocument] = {}
         self._joined_count = 0
@@ -186,7 +189,11 @@ class Documents:
         if kind is None or not may_create or not self.options.create_on_subscribe:
             raise UnknownDocumentError(f"there is no document {name!r}")
         incarnation = self._random_bytes(INCARNATION_BYTES)
-        return create(name, kind, incarnation, self._store, self.options, self._clock_ms())
+        try:
+            return create(name, kind, incarnation, self._store, self.options, self._clock_ms())
+        except StoreBusyError:
+            self._press()
+            raise
 
     # Updates.
 
@@ -206,7 +213,11 @@ class Documents:
         if document.kind is Kind.YJS:
             # Whatever passes here is folded later, with nobody left to refuse it.
             check_update(body)
-        result = document.mutate(member.author, clock, body, self._clock_ms())
+        try:
+            result = document.mutate(member.author, clock, body, self._clock_ms())
+        except StoreBusyError:
+            self._press()
+            raise
         if isinstance(result, Repeated):
             self.counters.repeated_count += 1
             return result

@@ -130,7 +130,29 @@ class DocumentOptions:
 
 
 class OpenDocument:
-    """See the module. `load` opens one that exists."""
+    """See the module. `load` opens one that exists. Slots: thousands may be open and idle."""
+
+    __slots__ = (
+        "_bytes_since_snapshot",
+        "_options",
+        "_recent",
+        "_recent_bytes",
+        "_snapshot_staged_seq",
+        "_staged",
+        "_staged_bytes",
+        "_store",
+        "_truncated_up_to",
+        "changed_ms",
+        "evicted_count",
+        "folding",
+        "incarnation",
+        "kind",
+        "machine",
+        "name",
+        "presence",
+        "readers",
+        "stream",
+    )
 
     def __init__(
         self,

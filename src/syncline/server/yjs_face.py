@@ -96,7 +96,7 @@ class YjsFace:
         self._silent.add(connection)
         if self._timer is None:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(KEEPALIVE_SECONDS / 2, self._tell_silent)
+            self._timer = loop.call_later(KEEPALIVE_SECONDS, self._tell_silent)
 
     def let_be(self, connection: "YjsConnection") -> None:
         self._silent.discard(connection)

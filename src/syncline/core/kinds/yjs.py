@@ -25,6 +25,16 @@ _decode = msgspec.msgpack.Decoder(list[bytes]).decode
 class YjsFolding:
     """See the module."""
 
+    __slots__ = (
+        "_doc",
+        "_early",
+        "_merged",
+        "_newer_bytes",
+        "_state_vector",
+        "_tail",
+        "unfoldable_count",
+    )
+
     def __init__(self, state: bytes = b"") -> None:
         self._merged, *self._early = _decode(state) if state else [_EMPTY]
         # Not folded yet; bounded by whoever takes snapshots.
