@@ -1,6 +1,7 @@
 """docs/formats/documents.md: the bytes on the page are the bytes on the disk."""
 
 import re
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -43,10 +44,9 @@ def test_entries_come_back(author: str, clock: int, body: bytes) -> None:
 @given(st.binary(max_size=40))
 def test_hostile_bytes_are_damage_and_nothing_else(payload: bytes) -> None:
     for decode in (decode_entry, decode_snapshot):
-        try:
+        # Anything else that is raised fails the test.
+        with suppress(CorruptionError):
             decode(payload)
-        except CorruptionError as error:
-            assert "damaged" in str(error)
 
 
 @pytest.mark.parametrize("cut", range(1, 11))

@@ -1,6 +1,6 @@
 """JSON documents: each update is a merge patch (RFC 7396)."""
 
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -31,8 +31,8 @@ class JsonFolding:
                 "a mutation of a JSON document is an object, a merge patch by RFC 7396"
             )
         if body.count(b"{") + body.count(b"[") > merge_patch.DEPTH_MAX:
-            _check_depth(patch)
-        return patch, len(body)
+            _check_depth(cast("dict[str, Any]", patch))
+        return cast("dict[str, Any]", patch), len(body)
 
     def apply(self, prepared: Any) -> None:
         patch, byte_count = prepared
@@ -68,9 +68,8 @@ def _merge_into(target: dict[str, Any], patch: dict[str, Any]) -> None:
         if value is None:
             target.pop(name, None)
         elif isinstance(value, dict):
-            inside = target.get(name)
-            if not isinstance(inside, dict):
-                inside = target[name] = {}
-            _merge_into(inside, value)
+            if not isinstance(target.get(name), dict):
+                target[name] = {}
+            _merge_into(target[name], cast("dict[str, Any]", value))
         else:
             target[name] = value
