@@ -22,9 +22,10 @@ queue_quota_max = 65_535
 cursor_name_bytes_max = 64
 cursors_per_stream_max = 65_536
 
-# One write and one sync; nothing is gained above 1 MiB a batch.
+# One write and one sync; nothing is gained far above 1 MiB a batch. What 64 writers of 16 KiB have
+# in flight, and their headers, fits into one.
 batch_bytes_max = 4 * MIB
-batch_bytes_default = 1 * MIB
+batch_bytes_default = 2 * MIB
 # Bytes staged or being written; above it producers wait.
 waiting_bytes_max = 32 * MIB
 # Batches kept in memory once they are written, for readers that keep up.

@@ -293,7 +293,8 @@ async def test_a_store_that_cuts_batches_tells_only_what_it_took(disk: SlowDisk)
     told: list[str] = []
 
     def stage(name: str) -> None:
-        store.stage(name, 450_000)
+        # Two fit into a batch.
+        store.stage(name, limits.batch_bytes_default * 3 // 7)
         committer.when_durable(lambda failure: told.append(name))
 
     for name in "abcde":

@@ -91,3 +91,23 @@ def test_each_record_passes_its_own_check_on_either_side_of_32_bits() -> None:
         assert record is not None
         assert record.payload == b"x" * 1_500
     assert places[0] >> LENGTH_BITS < 1 << 32 < places[-1] >> LENGTH_BITS
+
+
+def test_acknowledgements_go_out_when_a_segment_begins() -> None:
+    """Or the sealing of those before it would copy what nobody wants any more."""
+    stager, opened = stager_at(SEGMENT_BYTES), streams(200)
+    for each in opened.values():
+        stager.defer(each)
+        each.move_first(each.next)
+    writer = next(iter(opened.values()))
+
+    def deferred_after_append(size: int) -> int:
+        stager.append(writer, 1, bytes(size), NOW_MS)
+        batch = stager.take(must_acknowledge=False)
+        assert batch is not None
+        stager.finish(batch)
+        return stager.deferred_count
+
+    # Padding takes some; a new segment takes all.
+    assert 0 < deferred_after_append(SEGMENT_BYTES // 2) < 199
+    assert deferred_after_append(SEGMENT_BYTES // 2) == 0

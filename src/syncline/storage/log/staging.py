@@ -175,6 +175,9 @@ class Stager:
         self._closed: deque[StagedBatch] = deque()
         self._closed_bytes = 0
         self._segment_record_count = replay.record_count_in_last
+        # Acknowledgements that are held back go out when a segment begins: those before it may be
+        # sealed from then on, and what is not acknowledged in the log is copied to a run.
+        self._begins_segment = False
         # The highest segment that has a file, or a spare set aside for it.
         self._last_segment = max(segments.numbers, default=0)
         # Streams whose acknowledgement no batch has taken.
@@ -225,6 +228,7 @@ class Stager:
             self._last_segment = position // segment_bytes
             self.chain_before[self._last_segment] = self._chain
             self._segment_record_count = 0
+            self._begins_segment = True
         length_max = min(max(min(self.batch_bytes_max, allowed), size), room - BATCH_HEADER_BYTES)
         self._batch = StagedBatch(
             position, self._segments.epoch, self._segments.tag, length_max, spare_path
@@ -366,7 +370,12 @@ class Stager:
         waiting = len(self.deferred)
         if not waiting:
             return
-        must_all = must_all or waiting > limits.deferred_ack_count_max
+        must_all = (
+            must_all
+            or waiting > limits.deferred_ack_count_max
+            or (self._begins_segment and self._batch is not None)
+        )
+        self._begins_segment = False
         batch = self._batch
         if batch is None:
             if not must_all:

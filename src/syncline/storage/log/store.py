@@ -9,7 +9,7 @@ Invariants:
   the live log knows better. They are up to date before a segment that knew better is sealed.
 - `read` gives only what lies below `_durable_end`.
 - Acknowledgements need no write of their own: they ride in the padding of later batches, and the
-  next record of the same stream carries them anyway.
+  next record of the same stream carries them anyway. A batch that begins a segment takes all.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
