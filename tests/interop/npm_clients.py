@@ -1,6 +1,7 @@
 """Clients from npm, each in a Node process of its own, driven over its standard input."""
 
 import json
+import os
 import queue
 import shutil
 import subprocess
@@ -18,11 +19,15 @@ CLIENTS = Path(__file__).with_name("clients")
 WAIT_SECONDS = 60.0
 
 
-def install(lock: Path) -> None:
-    """Install the clients once, whoever of several test processes comes first."""
+def install(folder: Path, temporary: Path) -> None:
+    """Install what the lock file of `folder` asks for, once for all test processes.
+
+    `temporary` is a folder that they share.
+    """
     npm = shutil.which("npm")
     if npm is None:
         pytest.skip("npm is missing; install Node.js 20 or later")
+    lock = temporary / f"npm-{folder.name}"
     deadline = time.monotonic() + 10 * WAIT_SECONDS
     while True:
         try:
@@ -33,25 +38,31 @@ def install(lock: Path) -> None:
                 return
             assert time.monotonic() < deadline, f"{lock} is never released"
             time.sleep(0.2)
-    if not _is_installed():
+    if not _is_installed(folder):
         subprocess.run(
-            [npm, "ci", "--no-audit", "--no-fund", "--loglevel=error"], cwd=CLIENTS, check=True
+            [npm, "ci", "--no-audit", "--no-fund", "--loglevel=error"], cwd=folder, check=True
         )
     (lock / "done").touch()
 
 
-def _is_installed() -> bool:
+def _is_installed(folder: Path) -> bool:
     """Whether what is there is what the lock file asks for."""
-    marker = CLIENTS / "node_modules" / ".package-lock.json"
+    marker = folder / "node_modules" / ".package-lock.json"
     if not marker.exists():
         return False
-    wanted = json.loads((CLIENTS / "package-lock.json").read_text())["packages"]
+    wanted = json.loads((folder / "package-lock.json").read_text())["packages"]
     found = json.loads(marker.read_text())["packages"]
     return all(
         found.get(name, {}).get("version") == package["version"]
         for name, package in wanted.items()
-        if name
+        if name and not package.get("optional")
     )
+
+
+def shared_folder(factory: pytest.TempPathFactory) -> Path:
+    """One for all test processes of this run."""
+    base = factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
 
 class NpmClient:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.router_process import running
+from tests.interop.npm_clients import install, shared_folder
 from tools import build_pages
 
 pytestmark = pytest.mark.timeout(600)
@@ -34,10 +35,9 @@ def npm(folder: Path, *arguments: str, **environment: str) -> None:
 
 
 @pytest.fixture(scope="module", params=["client", "pages"])
-def project(request: pytest.FixtureRequest) -> Path:
+def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder: Path = WEB / request.param
-    if not (folder / "node_modules").exists():
-        npm(folder, "ci", "--no-audit", "--no-fund")
+    install(folder, shared_folder(tmp_path_factory))
     return folder
 
 
@@ -53,9 +53,10 @@ def test_no_lock_file_names_a_registry(project: Path) -> None:
     assert not [name for name, package in packages.items() if "resolved" in package]
 
 
-def test_the_pages_in_the_package_are_what_is_built(tmp_path: Path) -> None:
-    if shutil.which("npm") is None:
-        pytest.skip("npm is missing; install Node.js 20 or later")
+def test_the_pages_in_the_package_are_what_is_built(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    install(WEB / "pages", shared_folder(tmp_path_factory))
     committed = {
         path.relative_to(build_pages.TARGET).as_posix(): path.read_bytes()
         for path in build_pages.TARGET.rglob("*")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.router_process import RouterProcess, running
-from tests.interop.npm_clients import NpmClient, install, npm_clients
+from tests.interop.npm_clients import CLIENTS, NpmClient, install, npm_clients, shared_folder
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -16,7 +16,7 @@ KINDS = ["y-websocket", "actioncable"]
 
 @pytest.fixture(scope="module", autouse=True)
 def _installed(tmp_path_factory: pytest.TempPathFactory) -> None:
-    install(tmp_path_factory.getbasetemp().parent / "npm-clients")
+    install(CLIENTS, shared_folder(tmp_path_factory))
 
 
 @pytest.fixture
