@@ -4,6 +4,7 @@ import os
 import platform
 import re
 import resource
+import shutil
 import statistics
 import tempfile
 import time
@@ -28,11 +29,25 @@ _NETWORK_FILE_SYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs"}
 _OPTIONAL = {
     "uvloop": ("a faster event loop", "pip install 'syncline[fast]'"),
 }
+# Named here as well: what is known of an installed package may be older than its code.
+_FOR_DOCUMENTS = {
+    "pycrdt": "Yjs documents",
+    "pyjwt": "tokens for documents",
+    "websockets": "the Python client, `document watch`, `document patch`",
+}
+_PURPOSES = _FOR_DOCUMENTS | {name: what for name, (what, _) in _OPTIONAL.items()}
+# A router runs without them: Node.js runs the browser client in tests, Chromium shows the pages.
+_TEST_PROGRAMS = {
+    "node": ("node",),
+    "npm": ("npm",),
+    "chromium": ("chromium", "chromium-browser", "google-chrome", "chrome"),
+}
 
 
 def doctor(folder: FolderArgument = DEFAULT_FOLDER, is_json: JsonFlag = False) -> None:
     """Say what is installed, what is missing, and how fast the disk makes things durable."""
     packages = _packages()
+    programs = _test_programs()
     disk = _disk_facts(folder)
     advice = _advice(packages, disk)
     facts: dict[str, object] = {
@@ -40,6 +55,7 @@ def doctor(folder: FolderArgument = DEFAULT_FOLDER, is_json: JsonFlag = False) -
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "open_files_max": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         "packages": packages,
+        "test_programs": programs,
         "disk": disk,
         "advice": advice,
     }
@@ -47,7 +63,7 @@ def doctor(folder: FolderArgument = DEFAULT_FOLDER, is_json: JsonFlag = False) -
     if is_json:
         output.json(facts)
     else:
-        _print(output, facts, packages, disk, advice)
+        _print(output, facts, packages, programs, disk, advice)
     if any(found is None for name, found in packages.items() if name not in _OPTIONAL):
         raise typer.Exit(EXIT_MISSING)
 
@@ -58,8 +74,8 @@ def _packages() -> dict[str, str | None]:
     for requirement in requires("syncline") or []:
         name = re.match(r"[\w.-]+", requirement)
         if name is not None and "extra ==" not in requirement:
-            names.append(name.group())
-    return {name: _version(name) for name in [*names, *_OPTIONAL]}
+            names.append(name.group().lower())
+    return {name: _version(name) for name in [*names, *_FOR_DOCUMENTS, *_OPTIONAL]}
 
 
 def _version(name: str) -> str | None:
@@ -67,6 +83,14 @@ def _version(name: str) -> str | None:
         return version(name)
     except PackageNotFoundError:
         return None
+
+
+def _test_programs() -> dict[str, str | None]:
+    """Where each is; any of its names will do."""
+    return {
+        program: next(filter(None, map(shutil.which, names)), None)
+        for program, names in _TEST_PROGRAMS.items()
+    }
 
 
 def _disk_facts(folder: Path) -> dict[str, object]:
@@ -146,12 +170,15 @@ def _print(
     output: Output,
     facts: dict[str, object],
     packages: dict[str, str | None],
+    programs: dict[str, str | None],
     disk: dict[str, object],
     advice: list[str],
 ) -> None:
     output.facts("machine", {name: facts[name] for name in ("python", "system", "open_files_max")})
-    rows = [(name, found or "missing") for name, found in packages.items()]
-    output.table("packages", ["package", "version"], rows)
+    rows = [(name, found or "missing", _PURPOSES.get(name, "")) for name, found in packages.items()]
+    output.table("packages", ["package", "version", "what for"], rows)
+    places = [(name, found or "missing") for name, found in programs.items()]
+    output.table("programs that only tests need", ["program", "where"], places)
     free = disk["free_bytes"]
     assert isinstance(free, int)
     output.facts("disk", disk | {"free_bytes": bytes_text(free)})

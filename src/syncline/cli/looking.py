@@ -9,12 +9,20 @@ from typing import Annotated, Any
 
 import typer
 
+from syncline.cli.document_folders import (
+    StoredDocument,
+    StreamCounts,
+    count_stream,
+    listed_facts,
+    print_listed,
+    read_documents,
+)
 from syncline.cli.folders import DEFAULT_FOLDER, FolderArgument, format_of, looked_at, whole_path
 from syncline.cli.output import JsonFlag, Output
 from syncline.cli.router_client import RouterClient, UrlOption
 from syncline.cli.tailing import Printed, read_folder, read_router
 from syncline.server.health import damage_facts
-from syncline.storage.base import Damage, Store
+from syncline.storage.base import Damage, Store, StreamKind
 from syncline.storage.copies import MANIFEST_NAME, check_copy, folder_bytes, read_manifest
 from syncline.storage.files import DiskFiles
 from syncline.storage.inspection import Findings, read_everything, report
@@ -23,19 +31,26 @@ from syncline.values.ids import StreamId
 EXIT_DAMAGED = 1
 
 _PREVIEW_BYTES = 200
+# The store knows how many streams it has, not of which kind: each is looked at for that.
+_COUNTED_UNASKED_MAX = 10_000
 
 
 def inspect(
     folder: FolderArgument = DEFAULT_FOLDER,
     queues: Annotated[int, typer.Option(help="How many queues to list.", min=0)] = 0,
+    documents: Annotated[
+        bool, typer.Option("--documents", help="List all documents; this goes through everything.")
+    ] = False,
     is_json: JsonFlag = False,
 ) -> None:
-    """Say what is in a data folder: queues, files, bytes, damage."""
+    """Say what is in a data folder: queues, documents, files, bytes, damage."""
     found = format_of(folder)
     output = Output(is_json=is_json)
     with looked_at(folder) as store:
+        kept, counts = _documents(output, store, is_wanted=documents)
+        listed = list(islice(_queues(store), queues))
+        # Last: what the walk has met is part of it.
         about = report(found.kind, store)
-        listed = [_queue_facts(store, stream) for stream in islice(store.streams(), queues)]
     head: dict[str, object] = {
         "folder": whole_path(folder),
         "kind": found.kind,
@@ -47,21 +62,55 @@ def inspect(
         output.json(
             head
             | {"stats": asdict(about.stats), "details": about.details}
+            | {"counts": None if counts is None else asdict(counts)}
             | {"damage": damage, "queues": listed}
+            | ({"documents": [listed_facts(each) for each in kept]} if documents else {})
         )
         return
     stats = about.stats
     output.facts(
         "data folder",
         head
-        | {"queues": stats.stream_count, "files": stats.file_count, "bytes": stats.disk_bytes}
+        | _count_facts(stats.stream_count, counts)
+        | {"files": stats.file_count, "bytes": stats.disk_bytes}
         | dict(about.details),
     )
     if queues:
-        columns = ["queue", "kind", "first", "next", "unread", "quota", "is_blocked"]
+        columns = ["queue", "first", "next", "unread", "quota", "is_blocked"]
         rows = [[facts[column] for column in columns] for facts in listed]
         output.table("queues", columns, rows)
+    if documents:
+        print_listed(output, kept)
     _print_damage(output, about.damage)
+
+
+def _documents(
+    output: Output, store: Store, *, is_wanted: bool
+) -> tuple[list[StoredDocument], StreamCounts | None]:
+    """Documents if they are wanted, and how many of each there are if that is soon known."""
+    if is_wanted:
+        return read_documents(output, store)
+    if store.stats().stream_count > _COUNTED_UNASKED_MAX:
+        return [], None
+    counts = StreamCounts()
+    for stream in store.streams():
+        count_stream(store, stream, counts)
+    return [], counts
+
+
+def _count_facts(stream_count: int, counts: StreamCounts | None) -> dict[str, object]:
+    if counts is None:
+        return {"queues and documents": f"{stream_count} (--documents counts them apart)"}
+    facts: dict[str, object] = {"queues": counts.queue_count, "documents": counts.document_count}
+    return facts | ({"unreadable": counts.unreadable_count} if counts.unreadable_count else {})
+
+
+def _queues(store: Store) -> Iterator[dict[str, object]]:
+    return (
+        _queue_facts(store, stream)
+        for stream in store.streams()
+        if count_stream(store, stream, StreamCounts()) is StreamKind.QUEUE
+    )
 
 
 def _queue_facts(store: Store, stream: StreamId) -> dict[str, object]:

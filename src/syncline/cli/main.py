@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from syncline.cli import configuring, doctoring, exchanging, keeping, looking, serving
+from syncline.cli import configuring, doctoring, documents, exchanging, keeping, looking, serving
 from syncline.errors import SynclineError
 
 EXIT_FAILED = 2
@@ -51,6 +51,7 @@ def options(
 app.command("serve")(serving.serve)
 app.command("inspect")(looking.inspect)
 app.command("tail")(looking.tail)
+app.add_typer(documents.app, name="document")
 app.command("verify")(looking.verify)
 app.command("repair")(keeping.repair)
 app.command("backup")(keeping.backup)

@@ -2,15 +2,23 @@
 
 import http.client
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any, cast
-from urllib.error import HTTPError, URLError
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 import msgspec
 import typer
 
-from syncline.errors import LinkLostError, MalformedMessageError, RefusedError
+from syncline.errors import (
+    LinkLostError,
+    MalformedMessageError,
+    NotAuthorizedError,
+    RefusedError,
+    UnknownDocumentError,
+)
 
 TIMEOUT_SECONDS = 60.0
 _LINE_BYTES_MAX = 1 << 16
@@ -24,38 +32,55 @@ class RouterClient:
     """The token comes from `SYNCLINE_HTTP_TOKEN`, so that no command line shows it."""
 
     def __init__(self, url: str) -> None:
-        if not url.startswith(("http://", "https://")):
+        if not _is_address(url):
             raise MalformedMessageError(f"{url!r} is no address of a router; write http://…")
         self.url = url.rstrip("/")
         self._token = os.environ.get("SYNCLINE_HTTP_TOKEN", "")
 
     def get(self, path: str) -> dict[str, Any]:
-        with self._open(Request(self.url + path)) as answer:
+        with self._answer(Request(self.url + path)) as answer:
             return _decoded(answer.read())
+
+    def delete(self, path: str) -> None:
+        with self._answer(Request(self.url + path, method="DELETE")) as answer:
+            answer.read()
 
     def post_lines(self, path: str, value: object) -> Iterator[dict[str, Any]]:
         """The lines of a streamed answer, as they come."""
         body = msgspec.json.encode(value)
         headers = {"content-type": "application/json"}
-        with self._open(Request(self.url + path, body, headers, method="POST")) as answer:
+        with self._answer(Request(self.url + path, body, headers, method="POST")) as answer:
             while line := answer.readline(_LINE_BYTES_MAX):
                 yield _decoded(line)
 
-    def _open(self, request: Request) -> http.client.HTTPResponse:
+    @contextmanager
+    def _answer(self, request: Request) -> Generator[http.client.HTTPResponse]:
+        """Raises RefusedError, and LinkLostError also for an answer that breaks off."""
         if self._token:
             request.add_header("authorization", f"Bearer {self._token}")
         try:
-            return cast(http.client.HTTPResponse, urlopen(request, timeout=TIMEOUT_SECONDS))
+            opened = urlopen(request, timeout=TIMEOUT_SECONDS)
+            with cast(http.client.HTTPResponse, opened) as answer:
+                yield answer
         except HTTPError as error:
             with error:
-                text = error.read(_LINE_BYTES_MAX)
-            raise RefusedError(_message(text) or f"the router answered {error.code}") from error
-        except (URLError, OSError) as error:
+                refusal = _refusal(error.code, error.read(_LINE_BYTES_MAX))
+            raise refusal from error
+        except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", error)
             raise LinkLostError(
                 f"no router answers at {self.url} ({reason}); "
                 "start it with `syncline serve` or check --url"
             ) from error
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        # Asking for the port is what checks it.
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def _decoded(text: bytes) -> dict[str, Any]:
@@ -65,8 +90,18 @@ def _decoded(text: bytes) -> dict[str, Any]:
         raise MalformedMessageError("the answer is not one of a router; check --url") from error
 
 
-def _message(text: bytes) -> str:
+class _Refused(msgspec.Struct):
+    error: str = ""
+    message: str = ""
+
+
+def _refusal(status: int, text: bytes) -> RefusedError:
     try:
-        return str(msgspec.json.decode(text, type=dict[str, Any]).get("message", ""))
+        said = msgspec.json.decode(text, type=_Refused)
     except msgspec.MsgspecError:
-        return ""
+        said = _Refused()
+    if status == 401:
+        return NotAuthorizedError("the router wants its token; put it in SYNCLINE_HTTP_TOKEN")
+    if said.error == UnknownDocumentError.code:
+        return UnknownDocumentError(f"{said.message}; check its name")
+    return RefusedError(said.message or f"the router answered {status}; check --url")
