@@ -45,8 +45,8 @@ class Subscription(Offset):
     # Without: the protocol has no acknowledgements, and handing over has to do.
     acknowledges: bool
     progress_ms: int
-    # It has what its place says: it came with that, or has acknowledged since. Until then a state is
-    # on its way to it that may never arrive.
+    # It has what its place says: it came with that, or has acknowledged since. Until then a state
+    # is on its way to it that may never arrive.
     is_confirmed: bool
     parked_ms: int = 0
 

@@ -514,8 +514,9 @@ class SyncConnection:
     def _refuse(self, member: Member, code: str, sentence: str, message: Mutate) -> None:
         """For good: the client drops the mutation.
 
-        The subscription ends with it. Otherwise a later mutation could be stored, the connection drop
-        before the client hears of this, and the stored clock would seem to cover the refused one.
+        The subscription ends with it. Otherwise a later mutation could be stored, the connection
+        drop before the client hears of this, and the stored clock would seem to cover the refused
+        one.
         """
         self._documents.counters.refused_count += 1
         self._send(

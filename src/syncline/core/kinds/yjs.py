@@ -123,7 +123,7 @@ class YjsFolding:
             try:
                 doc.apply_update(update)
             except (RuntimeError, ValueError):
-                # It passed every check and still cannot be folded; without it the document is whole.
+                # It passed every check and cannot be folded; without it the document is whole.
                 self.unfoldable_count += 1
             else:
                 waiting.append(update)
