@@ -1,5 +1,6 @@
 """`backup`, `restore` and `repair`: whole folders, copied with hashes before a change."""
 
+import secrets
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -41,6 +42,7 @@ from syncline.storage.copies import (
 from syncline.storage.files import DiskFiles
 from syncline.storage.folder import LOCK_NAME
 from syncline.storage.inspection import Findings, Mends
+from syncline.storage.life import LIFE_BYTES, begin_life
 
 TargetArgument = Annotated[Path, typer.Argument(help="A folder that is empty or not there yet.")]
 
@@ -139,6 +141,7 @@ def restore(
         bar.run_out(copy_folder(files, whole_path(source), whole_path(target)))
     with output.progress("comparing", manifest.byte_count) as bar:
         bar.run_out(check_copy(files, whole_path(target), manifest))
+    begin_life(files, whole_path(target), secrets.token_bytes(LIFE_BYTES))
     if is_json:
         facts = {"files": len(manifest.files), "bytes": manifest.byte_count}
         output.json({"restored": whole_path(target)} | facts)

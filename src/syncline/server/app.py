@@ -35,6 +35,7 @@ from syncline.server.settings import Settings
 from syncline.server.tokens import Tokens
 from syncline.storage.base import Store
 from syncline.storage.files import DiskFiles
+from syncline.storage.life import read_life
 from syncline.storage.opening import open_store
 
 EXIT_STOPPED = 0
@@ -164,6 +165,7 @@ class Router:
                 clock_ms,
                 secrets.token_bytes,
                 queues.pressure.set,
+                read_life(self._files, self._folder),
             )
             self._metrics.watch_documents(documents)
             self._api.documents.attach(documents, committer)

@@ -18,7 +18,7 @@ from syncline.server.yjs_rooms import YjsRooms
 from syncline.storage.base import Store
 
 
-def options_of(settings: Settings) -> DocumentOptions:
+def options_of(settings: Settings, life: bytes) -> DocumentOptions:
     return DocumentOptions(
         create_on_subscribe=settings.documents_create_on_subscribe,
         snapshot_update_count=settings.documents_snapshot_update_count,
@@ -27,6 +27,7 @@ def options_of(settings: Settings) -> DocumentOptions:
         relative_lag_ms=settings.documents_relative_lag_seconds * 1_000,
         absolute_lag_ms=settings.documents_absolute_lag_seconds * 1_000,
         resume_ms=settings.documents_resume_seconds * 1_000,
+        life=life,
     )
 
 
@@ -39,9 +40,10 @@ def open_documents(
     clock_ms: Callable[[], int],
     random_bytes: Callable[[int], bytes],
     press: Callable[[], None],
+    life: bytes,
 ) -> Documents:
     """Let WebSockets in to the documents of a store that is open."""
-    options = options_of(settings)
+    options = options_of(settings, life)
     documents = Documents(store, committer, clock_ms, random_bytes, options, press)
     sync = SyncFace(
         documents,

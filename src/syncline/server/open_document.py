@@ -29,6 +29,7 @@ from syncline.storage.documents import (
     encode_snapshot,
     stream_of,
 )
+from syncline.storage.life import in_life
 from syncline.values import limits
 from syncline.values.ids import StreamId
 from syncline.values.kinds import Kind
@@ -123,6 +124,8 @@ class DocumentOptions:
     absolute_lag_ms: int = 1_800_000
     resume_ms: int = 900_000
     presence_count_max: int = 1_000
+    # Of the data folder, if it was restored.
+    life: bytes = b""
 
     @property
     def lag_rules(self) -> LagRules:
@@ -141,6 +144,7 @@ class OpenDocument:
         "_staged",
         "_staged_bytes",
         "_store",
+        "_stored_incarnation",
         "_truncated_up_to",
         "changed_ms",
         "evicted_count",
@@ -167,7 +171,9 @@ class OpenDocument:
         self.name = name
         self.kind = kind
         self.stream = stream_of(name)
-        self.incarnation = incarnation
+        self._stored_incarnation = incarnation
+        # As peers know it.
+        self.incarnation = in_life(incarnation, options.life)
         self.folding = folding
         self.machine = machine
         self.readers: dict[int, Reader] = {}
@@ -394,7 +400,7 @@ class OpenDocument:
                 SNAPSHOT_VERSION,
                 self.name,
                 self.kind,
-                self.incarnation,
+                self._stored_incarnation,
                 clocks,
                 self.folding.state(),
             )
