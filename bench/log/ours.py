@@ -19,6 +19,7 @@ from syncline.values import limits
 from syncline.values.ids import StreamId
 
 _CREATED_TOGETHER = 1024
+_UPKEEP_PAUSE_SECONDS = 0.02
 
 
 def now_ms() -> int:
@@ -58,9 +59,16 @@ class Upkeep:
         self._store = store
         self._thread = ThreadPoolExecutor(1)
         self._running: tuple[Job, Future[object]] | None = None
+        self._next_turn = 0.0
 
     def turn(self) -> None:
-        """Take over what is done and start what is due; never waits."""
+        """Take over what is done and start what is due, if it is time to look; never waits."""
+        now = time.perf_counter()
+        if now >= self._next_turn:
+            self._next_turn = now + _UPKEEP_PAUSE_SECONDS
+            self._turn()
+
+    def _turn(self) -> None:
         if self._running is not None:
             job, result = self._running
             if not result.done():
@@ -73,10 +81,10 @@ class Upkeep:
 
     def finish(self) -> None:
         """Do everything that is due."""
-        self.turn()
+        self._turn()
         while self._running is not None:
             self._running[1].result()
-            self.turn()
+            self._turn()
         self._thread.shutdown()
 
 

@@ -112,11 +112,7 @@ class Residents:
         for many messages (bench: log).
         """
         self._durable_end = batch.end
-        unsaved = self._unsaved
-        for opened in batch.streams:
-            if not opened.is_unsaved:
-                opened.is_unsaved = True
-                unsaved[opened] = None
+        self._unsaved |= dict.fromkeys(batch.newly_unsaved)
         if batch.deleted_count or len(self.by_id) > _IDLE_STREAMS_MAX:
             for opened in batch.streams:
                 self.let_go(opened)

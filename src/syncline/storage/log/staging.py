@@ -56,6 +56,8 @@ class StagedBatch:
     record_count: int = 0
     pieces: list[bytes] = field(default_factory=list[bytes])
     streams: list[OpenStream] = field(default_factory=list[OpenStream])
+    # Those of them whose slot was true until then.
+    newly_unsaved: list[OpenStream] = field(default_factory=list[OpenStream])
     # Streams created and deleted.
     created_count: int = 0
     deleted_count: int = 0
@@ -102,6 +104,9 @@ class StagedBatch:
         self.length += RECORD_HEADER_BYTES + length
         if opened.staged_to < self.position:
             self.streams.append(opened)
+            if not opened.is_unsaved:
+                opened.is_unsaved = True
+                self.newly_unsaved.append(opened)
         opened.staged_to = position
         if opened.has_deferred_ack:
             opened.note_logged()
@@ -122,6 +127,9 @@ class StagedBatch:
             rows.append(_pack_row(opened.stream, (next_seq - 1) << 24 | (next_seq - opened.first)))
             if opened.staged_to < batch_start:
                 self.streams.append(opened)
+                if not opened.is_unsaved:
+                    opened.is_unsaved = True
+                    self.newly_unsaved.append(opened)
             opened.staged_to = position
         payload = b"".join(rows)
         body = RECORD_BODY.pack(
@@ -271,6 +279,7 @@ class Stager:
         batch_start = position = end = seed = staged_count = 0
         pieces: list[bytes] = []
         streams: list[OpenStream] = []
+        newly_unsaved: list[OpenStream] = []
         try:
             for stream, payload in messages:
                 opened = get(stream)
@@ -303,6 +312,7 @@ class Stager:
                     seed = (position >> 32) * 0x9E3779B1 & 0xFFFF_FFFF ^ batch.seed_key
                     end = min(end, (position | 0xFFFF_FFFF) + 1)
                     pieces, streams = batch.pieces, batch.streams
+                    newly_unsaved = batch.newly_unsaved
                 body = _pack_body(
                     (_MESSAGE | flags) << 24 | length,
                     stream,
@@ -314,6 +324,9 @@ class Stager:
                 opened.next = seq + 1
                 if opened.staged_to < batch_start:
                     streams.append(opened)
+                    if not opened.is_unsaved:
+                        opened.is_unsaved = True
+                        newly_unsaved.append(opened)
                 opened.staged_to = position
                 if opened.has_deferred_ack:
                     opened.note_logged()

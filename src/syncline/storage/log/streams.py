@@ -84,8 +84,8 @@ class OpenStream:
         # What the log says while an acknowledgement is deferred: the slot must not be ahead of it.
         self.logged_first = 1
         self.logged_flags = 0
-        # Whether durable records changed it since its slot was written, and up to which position of
-        # the log the slot is true.
+        # Whether records, staged or durable, changed it since its slot was written, and up to which
+        # position of the log the slot is true.
         self.is_unsaved = False
         self.saved_to = 0
         # Position of its last record, staged or durable: what tells whether a batch holds one.
