@@ -66,11 +66,12 @@ def shared_folder(factory: pytest.TempPathFactory) -> Path:
 
 
 class NpmClient:
-    """See clients/driver.mjs for what it can be told."""
+    """See clients/driver.mjs and clients/anycable.mjs for what it can be told."""
 
     def __init__(self, kind: str, url: str, name: str) -> None:
+        script = "anycable.mjs" if kind == "anycable" else "driver.mjs"
         self._process = subprocess.Popen(
-            ["node", "driver.mjs", kind, url, name],
+            ["node", script, kind, url, name],
             cwd=CLIENTS,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -113,6 +114,15 @@ class NpmClient:
         self.say(present=True)
         present: list[Any] = self._answers.get(timeout=WAIT_SECONDS)["present"]
         return present
+
+    @property
+    def offsets(self) -> list[int]:
+        self.say(offsets=True)
+        offsets: list[int] = self._answers.get(timeout=WAIT_SECONDS)["offsets"]
+        return offsets
+
+    def wait_for_event(self, event: str, count: int = 1) -> None:
+        self.wait_for(lambda: self.events.count(event) >= count)
 
     def wait_for(self, condition: Any) -> None:
         deadline = time.monotonic() + WAIT_SECONDS

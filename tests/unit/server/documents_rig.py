@@ -295,10 +295,11 @@ class DocumentsRig:
         options: DocumentOptions | None = None,
         settings: SyncSettings | None = None,
         authorize: Callable[[str | None], Any] | None = None,
+        committer: Committer | None = None,
     ) -> None:
         self.clock = ManualClock()
         self.store = store
-        self.committer = Committer.on_thread(store)
+        self.committer = committer or Committer.on_thread(store)
         numbers = count(1)
 
         def random_bytes(size: int) -> bytes:

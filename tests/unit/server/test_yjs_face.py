@@ -336,7 +336,7 @@ async def test_only_who_hears_no_echo_of_itself_is_kept_alive(
         client.take()
     await turns()
     nobody = yjs.AwarenessUpdate(awareness.encode([]))
-    assert nobody in silent.take()
+    assert silent.take().count(nobody) > 1, "again and again"
     assert nobody in hidden.take()
     assert shown.take() == []
     silent.drop()
