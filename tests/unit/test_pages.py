@@ -52,7 +52,8 @@ def test_every_request_is_on_its_page() -> None:
 
 def test_every_verb_is_on_its_page() -> None:
     command: Any = get_command(app)
-    named = [row[0].removeprefix("syncline ") for row in rows(page("command-line.md"))]
+    first = [row[0] for row in rows(page("command-line.md"))]
+    named = [name.removeprefix("syncline ") for name in first if name.startswith("syncline ")]
     # Groups of verbs come last in the program's own list.
     assert sorted(named) == sorted(command.commands)
 

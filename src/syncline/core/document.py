@@ -40,8 +40,6 @@ class Subscription(Offset):
     author: str
     epoch: int
     sent: int
-    # The highest that was ever sent: sending again moves `sent` back.
-    reached: int
     # Without: the protocol has no acknowledgements, and handing over has to do.
     acknowledges: bool
     progress_ms: int
@@ -163,7 +161,6 @@ class Document:
             author,
             epoch,
             place,
-            place,
             acknowledges,
             now_ms,
             is_confirmed=resumed,
@@ -224,23 +221,22 @@ class Document:
             # It owed nothing: from now on it does, and the wait for its answer begins.
             subscription.progress_ms = now_ms
         subscription.sent = up_to_seq
-        subscription.reached = max(subscription.reached, up_to_seq)
         if not subscription.acknowledges:
             subscription.acked = up_to_seq
 
     def acknowledge(self, connection: int, epoch: int, seq: int, now_ms: int) -> bool:
         """Everything up to `seq` has arrived. Whether that moved its place.
 
-        Raises UnexpectedMessageError for what it was never sent. An acknowledgement of another
+        Raises UnexpectedMessageError for what does not exist yet. An acknowledgement of another
         subscription, and one that comes late, changes nothing.
         """
         subscription = self.subscriptions.get(connection)
         if subscription is None or subscription.epoch != epoch:
             return False
-        if seq > subscription.reached:
-            raise UnexpectedMessageError(
-                f"acknowledged {seq}, but no more than {subscription.reached} was sent"
-            )
+        # What it was not sent here it may have from the connection before, or from before it was
+        # to be sent again.
+        if seq > self.head:
+            raise UnexpectedMessageError(f"acknowledged {seq}, but the newest is {self.head}")
         if seq < subscription.acked:
             return False
         subscription.is_confirmed = True

@@ -298,7 +298,7 @@ class Documents:
             return False
 
     def acknowledge(self, member: Member, name: str, epoch: int, seq: int) -> None:
-        """Raises UnexpectedMessageError for what was never sent. A late one changes nothing."""
+        """Raises UnexpectedMessageError for what does not exist. A late one changes nothing."""
         if name not in member.documents:
             return
         document = self._open[name]
