@@ -30,6 +30,7 @@ from bench.log.ours import now_ms, open_ours
 from syncline.errors import (
     MalformedMessageError,
     StorageError,
+    StoreBusyError,
     SynclineError,
     UnknownQueueError,
 )
@@ -38,6 +39,8 @@ from syncline.storage.base import Store, StreamKind
 from syncline.values.ids import STREAM_ID_BYTES, StreamId
 
 _JOB_PAUSE_SECONDS = 0.02
+# How long senders wait before upkeep that is behind is asked again.
+_BUSY_SECONDS = 0.005
 _ACK_SECONDS_MAX = 0.02
 _WORD_COUNTS = {b"XADD": 5, b"XRANGE": 6, b"XDEL": 3, b"XLEN": 2, b"PING": 1}
 _NAMES_MAX = 1_000_000
@@ -94,7 +97,10 @@ class Turns:
         self._faces[face] = None
 
     def stage(self) -> None:
-        """Stage what was appended so far; each connection gets its replies."""
+        """Stage what was appended so far; each connection gets its replies.
+
+        If upkeep is behind the rest stays, to be tried again.
+        """
         if not self.messages:
             return
         messages, self.messages = self.messages, []
@@ -103,13 +109,22 @@ class Turns:
         now = now_ms()
         replies = [by_seq[seq] for seq in self.store.append_many(messages, now)]
         while len(replies) < len(messages):
-            replies.append(self._append(*messages[len(replies)], now))
+            try:
+                replies.append(self._append(*messages[len(replies)], now))
+            except StoreBusyError:
+                break
             rest = messages[len(replies) :]
             replies += [by_seq[seq] for seq in self.store.append_many(rest, now)]
         start = 0
+        left: list[tuple[Face, int]] = []
         for face, count in shares:
-            face.replies += replies[start : start + count]
+            given = replies[start : start + count]
+            face.replies += given
             start += count
+            if len(given) < count:
+                left.append((face, count - len(given)))
+        self.messages = messages[len(replies) :] + self.messages
+        self._shares = left + self._shares
 
     def _append(self, stream: StreamId, body: bytes, now: int) -> bytes:
         """One that was refused among many: a queue begins with its first message."""
@@ -119,12 +134,17 @@ class Turns:
             except UnknownQueueError:
                 self.store.create(stream, StreamKind.QUEUE, 0, now)
                 seq = self.store.append(stream, body, now)
+        except StoreBusyError:
+            raise
         except SynclineError as error:
             return error_reply(error)
         return self.reply_to[seq]
 
     def _end(self) -> None:
         self.stage()
+        if self.messages:
+            self._loop.call_later(_BUSY_SECONDS, self._end)
+            return
         faces, self._faces = self._faces, {}
         waiting = [(face, face.hold_replies()) for face in faces]
 
