@@ -236,7 +236,9 @@ class Oracle:
         return min(reports, key=len)
 
     def _life(self, stream: StreamId) -> _Life:
-        return self._lives[stream][-1]
+        lives = self._lives.get(stream)
+        assert lives, f"the store took a write for {stream}, which cannot exist"
+        return lives[-1]
 
 
 def _possible(lives: list[_Life]) -> list[_Life]:
