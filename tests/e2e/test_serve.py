@@ -63,7 +63,7 @@ def test_a_stop_keeps_everything(folder: Path, store: str, number: int) -> None:
         assert router.stop(number) == 0
         assert '"stopped"' in router.errors.read_text()
     with running(folder) as router:
-        assert router.announcement["queues"] == 1
+        assert router.announcement["streams"] == 1
         assert router.seqs(queue) == list(range(6, 21))
 
 

@@ -70,17 +70,18 @@ def _announce(output: Output, facts: Announcement) -> None:
                 "event": "serving",
                 "url": facts.url,
                 "folder": facts.folder,
-                "queues": facts.stream_count,
+                "streams": facts.stream_count,
                 "damaged_places": facts.damage_count,
             }
         )
         return
     output.line("Syncline serves", style="bold green")
-    output.line(f"  API     {facts.url}")
-    output.line(f"  data    {facts.folder} ({facts.stream_count} queues)")
+    output.line(f"  pages   {facts.url} and {facts.url}console")
+    output.line(f"  API     {facts.url}api")
+    output.line(f"  data    {facts.folder} ({facts.stream_count} queues and documents)")
     if facts.damage_count:
         output.line(
-            f"  damage  in {facts.damage_count} places; whole queues are served, "
+            f"  damage  in {facts.damage_count} places; what is whole is served, "
             "`syncline inspect` says more",
             style="bold red",
         )

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Literal, assert_never
 
 from syncline.core.document import Repeated, Subscription
-from syncline.core.kinds.yjs import YjsFolding, is_empty
+from syncline.core.kinds.yjs import is_empty
 from syncline.errors import (
     NotAuthorizedError,
     ProtocolError,
@@ -27,11 +27,11 @@ from syncline.server.open_document import Member, OpenDocument
 from syncline.server.sessions import author_of
 from syncline.server.sync_face import Grant
 from syncline.server.yjs_rooms import YjsRooms
+from syncline.server.yjs_steps import answer_step_1, folding_of, has_news
 from syncline.values import limits
 from syncline.values.kinds import Kind
 from syncline.values.updates import Update
 from syncline.wire import awareness, cable, cable_payloads, yjs
-from syncline.wire.yjs_updates import check_update
 
 PATH = "/cable"
 PING_SECONDS = 3.0
@@ -310,7 +310,7 @@ class CableChannel:
 
     def _introduce(self, member: Member) -> None:
         self._member = member
-        self._send_frame(yjs.SyncStep1(self._folding.state_vector()))
+        self._send_frame(yjs.SyncStep1(folding_of(self._document).state_vector()))
         if self._seat is None:
             self._seat = member.connection
             self._face.rooms.enter(self._name, self._seat, self._tell_awareness)
@@ -350,10 +350,8 @@ class CableChannel:
                 if self._is_wanted(update, payload):
                     self._mutate(member, update, payload)
             case yjs.SyncStep1(state_vector=state_vector):
-                answer, *early = self._folding.updates_since(state_vector)
-                self._send_frame(yjs.SyncStep2(answer))
-                for update in early:
-                    self._send_frame(yjs.SyncUpdate(update))
+                for answer in answer_step_1(self._document, state_vector):
+                    self._send_frame(answer)
             case yjs.AwarenessUpdate(update=update):
                 self._face.rooms.show(self._name, seat, awareness.decode(update))
             case yjs.QueryAwareness():
@@ -362,14 +360,10 @@ class CableChannel:
                 raise UnexpectedMessageError("auth frames come from the router alone")
 
     def _is_wanted(self, update: bytes, sent: cable_payloads.FrameSent) -> bool:
-        """Of a step 2: mostly there is nothing in it but what was deleted long ago.
-
-        Who waits for a receipt gets one, whatever is in it.
-        """
+        """Of a step 2. Who waits for a receipt gets one, whatever is in it."""
         if sent.clock is not None or sent.number is not None:
             return True
-        check_update(update)
-        return self._may_write and self._folding.has_news(update)
+        return self._may_write and has_news(self._document, update)
 
     def _mutate(self, member: Member, update: bytes, sent: cable_payloads.FrameSent) -> None:
         if sent.number == 0:
@@ -388,12 +382,6 @@ class CableChannel:
             reader = member.documents[self._name]
             if known.seq <= reader.subscription.sent:
                 self._send_payload(self._receipt(known.clock, known.seq))
-
-    @property
-    def _folding(self) -> YjsFolding:
-        folding = self._document.folding
-        assert isinstance(folding, YjsFolding)
-        return folding
 
     # The dialect.
 

@@ -37,6 +37,7 @@ def details(documents: Documents, document: OpenDocument, now_ms: int) -> dict[s
     return {
         **_line(document, now_ms),
         "incarnation": document.incarnation.hex(),
+        "unfoldable": document.folding.unfoldable_count,
         "relative_lag_ms": rules.relative_ms,
         "absolute_lag_ms": rules.absolute_ms,
         "connections": connected + away,

@@ -33,7 +33,14 @@ from syncline.server.sessions import Sessions, author_of
 from syncline.values import limits
 from syncline.values.updates import Update
 from syncline.wire import sync_bodies
-from syncline.wire.sync import SUBPROTOCOLS, VERSION, decode_client, encode_server
+from syncline.wire.sync import (
+    SUBPROTOCOLS,
+    VERSION,
+    decode_client,
+    encode_epoch,
+    encode_server,
+    encode_shared,
+)
 from syncline.wire.sync_bodies import Encoding
 from syncline.wire.sync_messages import (
     Acknowledge,
@@ -96,17 +103,25 @@ class SyncDialect:
     def __init__(self, encoding: Encoding) -> None:
         self._encoding: Encoding = encoding
         self._is_text = encoding == "json"
+        # All readers of an update are told one after the other; only their epochs differ.
+        self._last: Update | None = None
+        self._head = b""
 
     def update(self, document: OpenDocument, epoch: int, update: Update) -> bytes:
+        if update is not self._last:
+            self._last, self._head = update, self._shared(document, update)
+        return frame(self._head + encode_epoch(epoch, self._encoding), is_text=self._is_text)
+
+    def _shared(self, document: OpenDocument, update: Update) -> bytes:
         message = Mutation(
             document=document.name,
             seq=update.seq,
             client=update.author,
             clock=update.clock,
             mutation=sync_bodies.write_mutation(update.body, document.kind, self._encoding),
-            epoch=epoch,
+            epoch=0,
         )
-        return frame(encode_server(message, self._encoding), is_text=self._is_text)
+        return encode_shared(message, self._encoding)
 
     def stored(self, document: OpenDocument, epoch: int, update: Update) -> bytes:
         message = Receipt(document=document.name, clock=update.clock, seq=update.seq, epoch=epoch)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from syncline.core.document import Subscription
-from syncline.core.kinds.yjs import YjsFolding, is_empty
+from syncline.core.kinds.yjs import is_empty
 from syncline.errors import (
     LimitExceededError,
     NotAuthorizedError,
@@ -26,12 +26,12 @@ from syncline.server.frames import frame
 from syncline.server.open_document import Member, OpenDocument
 from syncline.server.sync_face import Grant
 from syncline.server.yjs_rooms import YjsRooms
+from syncline.server.yjs_steps import answer_step_1, folding_of, has_news
 from syncline.values import limits
 from syncline.values.kinds import Kind
 from syncline.values.updates import Update
 from syncline.wire import awareness, yjs
 from syncline.wire.names import check_document
-from syncline.wire.yjs_updates import check_update
 
 PREFIX = "/yjs/"
 
@@ -162,7 +162,7 @@ class YjsConnection:
             face.documents.leave(member)
             raise
         self._member = member
-        self._send(yjs.SyncStep1(self._folding.state_vector()))
+        self._send(yjs.SyncStep1(folding_of(self._document).state_vector()))
         face.rooms.enter(self._name, member.connection, self.tell_awareness)
         face.keep_alive(self)
         face.documents.feed(member, self._name)
@@ -208,14 +208,10 @@ class YjsConnection:
             case yjs.SyncUpdate(update=update):
                 self._mutate(member, update)
             case yjs.SyncStep1(state_vector=state_vector):
-                answer, *early = self._folding.updates_since(state_vector)
-                self._send(yjs.SyncStep2(answer))
-                for update in early:
-                    self._send(yjs.SyncUpdate(update))
+                for answer in answer_step_1(self._document, state_vector):
+                    self._send(answer)
             case yjs.SyncStep2(update=update):
-                # Mostly there is nothing in it but what was deleted long ago.
-                check_update(update)
-                if self._may_write and self._folding.has_news(update):
+                if self._may_write and has_news(self._document, update):
                     self._mutate(member, update)
             case yjs.AwarenessUpdate(update=update):
                 self._show(member, awareness.decode(update))
@@ -236,12 +232,6 @@ class YjsConnection:
         # Who may only read shares a document with those who write: what it types stays with it.
         if self._may_write and not is_empty(update):
             self._face.documents.mutate(member, self._name, 0, update)
-
-    @property
-    def _folding(self) -> YjsFolding:
-        folding = self._document.folding
-        assert isinstance(folding, YjsFolding)
-        return folding
 
     # What the others tell.
 

@@ -1,5 +1,6 @@
 """The rules of docs/formats/sync.md, as the router keeps them, without sockets."""
 
+from base64 import b64encode
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -464,6 +465,29 @@ async def test_a_mutation_that_is_no_object_is_refused_for_good(rig: DocumentsRi
     author.mutate(2, {"x": 1}, epoch=2)
     await rig.settle()
     assert seqs(reader.take("mutation")) == [1]
+
+
+async def test_a_yjs_update_that_would_break_the_folding_is_refused(rig: DocumentsRig) -> None:
+    author = rig.subscribed("a", kind="yjs")
+    # It decodes, and may take the CRDT library down when it is folded: it refers to itself.
+    poison = bytes.fromhex("010107008407010262630102010201")
+    author.mutate(1, b64encode(poison).decode())
+    error = await fail(author)
+    assert (error["code"], error["clock"]) == ("invalid_mutation", 1)
+    await rig.settle()
+    (document,) = rig.documents.opened()
+    assert document.machine.staged == 0
+
+
+async def test_readers_of_different_epochs_are_told_the_same(rig: DocumentsRig) -> None:
+    author, one, two = (rig.subscribed(name) for name in "abc")
+    two.subscribe()
+    two.take()
+    author.mutate(1, {"x": 1})
+    await rig.settle()
+    (first,), (second,) = one.take(), two.take()
+    assert (first.pop("epoch"), second.pop("epoch")) == (1, 2)
+    assert first == second
 
 
 async def test_an_acknowledgement_from_the_future_is_an_error(rig: DocumentsRig) -> None:

@@ -30,6 +30,11 @@ class Folding(Protocol):
         """The size of `state`, or an upper estimate of it that is cheap to have."""
         ...
 
+    @property
+    def unfoldable_count(self) -> int:
+        """Updates since the document was opened that are stored and relayed, but in no state."""
+        ...
+
     def rest(self) -> None:
         """Nobody is at work on the document: keep no more than it takes to go on."""
         ...

@@ -51,6 +51,10 @@ class JsonFolding:
     def byte_count(self) -> int:
         return self._encoded_bytes + self._patched_bytes
 
+    @property
+    def unfoldable_count(self) -> int:
+        return 0
+
     def rest(self) -> None:
         """The value is all there is."""
 

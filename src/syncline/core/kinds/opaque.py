@@ -33,5 +33,9 @@ class BytesFolding:
     def byte_count(self) -> int:
         return self._byte_count
 
+    @property
+    def unfoldable_count(self) -> int:
+        return 0
+
     def rest(self) -> None:
         """The updates are all there is."""

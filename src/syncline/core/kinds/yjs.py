@@ -32,7 +32,7 @@ class YjsFolding:
         "_newer_bytes",
         "_state_vector",
         "_tail",
-        "unfoldable_count",
+        "_unfoldable_count",
     )
 
     def __init__(self, state: bytes = b"") -> None:
@@ -41,8 +41,7 @@ class YjsFolding:
         self._tail: list[bytes] = []
         # What came since `_merged` was written out, folded or not.
         self._newer_bytes = 0
-        # Updates that were stored, relayed, and are in no state.
-        self.unfoldable_count = 0
+        self._unfoldable_count = 0
         # Both only while somebody is at work; the vector outlives the document.
         self._doc: pycrdt.Doc[Any] | None = None
         self._state_vector: bytes | None = None
@@ -73,6 +72,10 @@ class YjsFolding:
     @property
     def byte_count(self) -> int:
         return len(self._merged) + sum(map(len, self._early)) + self._newer_bytes + 16
+
+    @property
+    def unfoldable_count(self) -> int:
+        return self._unfoldable_count
 
     def rest(self) -> None:
         self.state()
@@ -124,7 +127,7 @@ class YjsFolding:
                 doc.apply_update(update)
             except (RuntimeError, ValueError):
                 # It passed every check and cannot be folded; without it the document is whole.
-                self.unfoldable_count += 1
+                self._unfoldable_count += 1
             else:
                 waiting.append(update)
         state_vector = doc.get_state()
