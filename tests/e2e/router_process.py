@@ -16,9 +16,12 @@ STOP_SECONDS = 30
 
 
 def environment(**settings: str) -> dict[str, str]:
-    """Ours, without settings that the person who runs the tests may have."""
+    """Ours, without settings that the person who runs the tests may have.
+
+    Several routers run at a time, so SMP gets a free port too.
+    """
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SYNCLINE_")}
-    return kept | settings
+    return kept | {"SYNCLINE_SMP_PORT": "0"} | settings
 
 
 def run_cli(

@@ -14,7 +14,16 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from syncline.cli import configuring, doctoring, documents, exchanging, keeping, looking, serving
+from syncline.cli import (
+    certificates,
+    configuring,
+    doctoring,
+    documents,
+    exchanging,
+    keeping,
+    looking,
+    serving,
+)
 from syncline.errors import SynclineError
 
 EXIT_FAILED = 2
@@ -52,6 +61,7 @@ app.command("serve")(serving.serve)
 app.command("inspect")(looking.inspect)
 app.command("tail")(looking.tail)
 app.add_typer(documents.app, name="document")
+app.add_typer(certificates.app, name="certificate")
 app.command("verify")(looking.verify)
 app.command("repair")(keeping.repair)
 app.command("backup")(keeping.backup)

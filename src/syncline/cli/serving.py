@@ -32,6 +32,9 @@ def serve(
     port: Annotated[
         int | None, typer.Option("--port", "-p", help="Port; 0 for a free one [http.port].")
     ] = None,
+    smp_port: Annotated[
+        int | None, typer.Option("--smp-port", help="Port for SMP; 0 for a free one [smp.port].")
+    ] = None,
     store: Annotated[
         str | None, typer.Option(help="auto, log, journal or memory [store.kind].")
     ] = None,
@@ -40,7 +43,13 @@ def serve(
     is_json: JsonFlag = False,
 ) -> None:
     """Start a router; it stops on Ctrl-C or SIGTERM and loses nothing that it acknowledged."""
-    given = {"store.folder": data, "http.host": host, "http.port": port, "store.kind": store}
+    given = {
+        "store.folder": data,
+        "http.host": host,
+        "http.port": port,
+        "smp.port": smp_port,
+        "store.kind": store,
+    }
     flags = {key: str(value) for key, value in given.items() if value is not None}
     settings = effective_config(file, flags, sets).settings
     log = logs.set_up(
@@ -69,6 +78,7 @@ def _announce(output: Output, facts: Announcement) -> None:
             {
                 "event": "serving",
                 "url": facts.url,
+                "smp": facts.smp_address,
                 "folder": facts.folder,
                 "streams": facts.stream_count,
                 "damaged_places": facts.damage_count,
@@ -78,6 +88,8 @@ def _announce(output: Output, facts: Announcement) -> None:
     output.line("Syncline serves", style="bold green")
     output.line(f"  pages   {facts.url} and {facts.url}console")
     output.line(f"  API     {facts.url}api")
+    if facts.smp_address:
+        output.line(f"  SMP     {facts.smp_address}")
     output.line(f"  data    {facts.folder} ({facts.stream_count} queues and documents)")
     if facts.damage_count:
         output.line(

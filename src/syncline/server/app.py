@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from syncline.errors import ConfigError, StorageError
 from syncline.server.api import Api
@@ -32,6 +32,7 @@ from syncline.server.logs import Log
 from syncline.server.metrics import Metrics
 from syncline.server.queues import Queues
 from syncline.server.settings import Settings
+from syncline.server.smp.assembly import Smp, listen_for_smp, open_records
 from syncline.server.tokens import Tokens
 from syncline.storage.base import Store
 from syncline.storage.files import DiskFiles
@@ -50,6 +51,8 @@ class Announcement:
     folder: str
     stream_count: int
     damage_count: int
+    # What SMP clients know it by; empty where SMP is off.
+    smp_address: str = ""
 
 
 def clock_ms() -> int:
@@ -69,7 +72,7 @@ def read_token(settings: Settings) -> str:
 
 
 class Router:
-    """One process, one data folder, one port."""
+    """One process, one data folder, a port for HTTP and one for SMP."""
 
     def __init__(
         self,
@@ -106,11 +109,16 @@ class Router:
             stop_seconds_max=self._settings.upkeep_stop_seconds_max,
             web_sockets=self._web_sockets if self._settings.documents_enabled else None,
         )
+        try:
+            smp_listener = listen_for_smp(self._settings) if self._settings.smp_enabled else None
+        except ConfigError:
+            listener.close()
+            raise
         self._catch_signals(server)
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         try:
             store = await asyncio.to_thread(self._open_store)
-            return await self._serve(store, server, serving, _url(listener))
+            return await self._serve(store, server, serving, _url(listener), smp_listener)
         finally:
             server.should_exit = True
             await serving
@@ -135,12 +143,18 @@ class Router:
         )
 
     async def _serve(
-        self, store: Store, server: QuietServer, serving: asyncio.Task[None], url: str
+        self,
+        store: Store,
+        server: QuietServer,
+        serving: asyncio.Task[None],
+        url: str,
+        smp_listener: socket.socket | None,
     ) -> int:
         committer = Committer.on_thread(store)
         queues = Queues(
             store, committer, clock_ms, secrets.token_bytes, self._settings.queues_quota_default
         )
+        smp = None if smp_listener is None else await self._open_smp(store, committer, queues)
         housekeeping = Housekeeping(
             store,
             committer,
@@ -150,6 +164,7 @@ class Router:
             clock_ms,
             self._log,
             self._metrics,
+            () if smp is None else (smp,),
         )
         self._metrics.watch(store, committer, self._free_bytes, lambda: queues.waiting_reader_count)
         # Before the first request: a disk that is nearly full takes none.
@@ -170,10 +185,15 @@ class Router:
             self._metrics.watch_documents(documents)
             self._api.documents.attach(documents, committer)
         self._api.attach(queues, HotBackup(store, self._files, self._folder, clock_ms))
+        address = ""
+        if smp is not None and smp_listener is not None:
+            address = str(smp.start(smp.identity(), smp_listener))
         stats = store.stats()
-        self._announce(Announcement(url, self._folder, stats.stream_count, stats.damage_count))
+        self._announce(
+            Announcement(url, self._folder, stats.stream_count, stats.damage_count, address)
+        )
         self._log.info("serving", url=url, folder=self._folder, streams=stats.stream_count)
-        failure = await self._until_stopped(committer, housekeeping)
+        failure = await self._until_stopped(committer, housekeeping, smp)
         self._health.stage = Stage.DRAINING
         queues.drain()
         server.should_exit = True
@@ -182,13 +202,21 @@ class Router:
             # Whatever a request waits for will not come.
             server.force_exit = True
             self._web_sockets.go_away()
+            if smp is not None:
+                smp.go_away()
             return EXIT_DEVICE_FAILED
         await self._web_sockets.close_all(self._settings.upkeep_stop_seconds_max)
+        if smp is not None:
+            await smp.close()
         await serving
         await committer.close()
         store.close()
         self._log.info("stopped")
         return EXIT_STOPPED
+
+    async def _open_smp(self, store: Store, committer: Committer, queues: Queues) -> Smp:
+        records = await asyncio.to_thread(open_records, self._settings, self._folder, self._files)
+        return Smp(self._settings, store, committer, records, queues, clock_ms, self._log)
 
     def _free_bytes(self) -> int:
         # A store in memory has no folder, and no disk that could be full.
@@ -197,23 +225,27 @@ class Router:
         return self._files.free_bytes(self._folder)
 
     async def _until_stopped(
-        self, committer: Committer, housekeeping: Housekeeping
+        self, committer: Committer, housekeeping: Housekeeping, smp: Smp | None
     ) -> StorageError | None:
         """Keep house until somebody says stop, or the device fails: then say how."""
         keeping = asyncio.create_task(housekeeping.run())
-        failing = asyncio.create_task(committer.failed())
+        failing = [asyncio.create_task(committer.failed())]
+        if smp is not None:
+            failing.append(asyncio.create_task(smp.failed()))
         stopping = asyncio.create_task(self._stop.wait())
+        tasks: list[asyncio.Task[Any]] = [keeping, stopping, *failing]
         try:
-            await asyncio.wait([keeping, failing, stopping], return_when=asyncio.FIRST_COMPLETED)
-            if failing.done():
-                return failing.result()
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for each in failing:
+                if each.done():
+                    return each.result()
             if keeping.done():
                 return _storage_error(keeping)
             return None
         finally:
-            for task in (keeping, failing, stopping):
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(keeping, failing, stopping, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     def _catch_signals(self, server: QuietServer) -> None:
         loop = asyncio.get_running_loop()

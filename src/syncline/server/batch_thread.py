@@ -7,7 +7,7 @@ from contextlib import suppress
 from queue import SimpleQueue
 
 from syncline.errors import StorageError
-from syncline.storage.base import Batch, Store
+from syncline.storage.base import Batch, Commits
 
 # Called in the loop: seconds that the write took, and how it failed, if it did.
 Written = Callable[[float, StorageError | None], None]
@@ -17,7 +17,7 @@ class BatchThread:
     """Writes the batches it is handed, one after the other, and reports back to the loop."""
 
     def __init__(
-        self, store: Store, loop: asyncio.AbstractEventLoop, clock_seconds: Callable[[], float]
+        self, store: Commits, loop: asyncio.AbstractEventLoop, clock_seconds: Callable[[], float]
     ) -> None:
         self._store = store
         self._loop = loop

@@ -28,7 +28,7 @@ from syncline.errors import StorageError, StoreFullError
 from syncline.server.batch_thread import BatchThread, Written
 from syncline.server.pace import Pace
 from syncline.server.waiters import Told, Waiters
-from syncline.storage.base import Batch, Store
+from syncline.storage.base import Batch, Commits
 from syncline.values import limits
 
 
@@ -75,7 +75,7 @@ class Committer:
 
     def __init__(
         self,
-        store: Store,
+        store: Commits,
         loop: _Loop,
         writer: _BatchWriter,
         clock_seconds: Callable[[], float] = time.perf_counter,
@@ -101,7 +101,7 @@ class Committer:
         self._limit_batches()
 
     @classmethod
-    def on_thread(cls, store: Store) -> "Committer":
+    def on_thread(cls, store: Commits) -> "Committer":
         """The real thing: for the running loop, with a thread of its own."""
         loop = asyncio.get_running_loop()
         return cls(store, loop, BatchThread(store, loop, time.perf_counter))

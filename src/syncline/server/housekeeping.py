@@ -8,8 +8,9 @@
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Protocol
 
 from syncline.errors import StoreFullError
 from syncline.server.committer import Committer
@@ -32,6 +33,18 @@ _SCRUB_BYTES = 64 * KIB
 _SCRUB_PAUSE_SECONDS = 600.0
 
 
+class Tenant(Protocol):
+    """What lives on the store beside the queues of the operator's API."""
+
+    def relieve(self) -> None:
+        """Some upkeep is done: whoever waits for room may try again."""
+        ...
+
+    def keep_house(self) -> None:
+        """Called at every heartbeat."""
+        ...
+
+
 class Housekeeping:
     """`run` goes on until it is cancelled. Raises StorageError when the device fails."""
 
@@ -45,6 +58,7 @@ class Housekeeping:
         clock_ms: Callable[[], int],
         log: Log,
         metrics: Metrics,
+        tenants: Sequence[Tenant] = (),
     ) -> None:
         self._store = store
         self._committer = committer
@@ -54,6 +68,7 @@ class Housekeeping:
         self._clock_ms = clock_ms
         self._log = log
         self._metrics = metrics
+        self._tenants = tenants
         self._known_damage_count = 0
 
     async def run(self) -> None:
@@ -80,7 +95,7 @@ class Housekeeping:
                 async with asyncio.timeout(_BUSY_SECONDS if is_busy else _IDLE_SECONDS):
                     await self._queues.pressure.wait()
             # Whoever waits may find room by now, and asks for more upkeep if not.
-            self._queues.relieve()
+            self._relieve()
 
     async def _do_job(self, job: Job) -> None:
         while True:
@@ -93,7 +108,12 @@ class Housekeeping:
                 await asyncio.sleep(_FULL_SECONDS)
         self._store.finish_job(job, result)
         self._metrics.count_job(job.name)
+        self._relieve()
+
+    def _relieve(self) -> None:
         self._queues.relieve()
+        for tenant in self._tenants:
+            tenant.relieve()
 
     # Every second.
 
@@ -103,6 +123,8 @@ class Housekeeping:
             self._report_damage()
             await asyncio.sleep(HEARTBEAT_SECONDS)
             self._committer.flush()
+            for tenant in self._tenants:
+                tenant.keep_house()
 
     def watch_space(self) -> None:
         """Refuse new messages below the reserve, take them again a little above it."""

@@ -26,14 +26,14 @@ HEAD_BYTES_MAX = 32 * KIB
 BACKLOG = 1_024
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Raises ConfigError for an address that cannot be used."""
+def listen(host: str, port: int, setting: str = "http.host", flag: str = "--port") -> socket.socket:
+    """Raises ConfigError for an address that cannot be used, naming what to change."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except OSError as error:
-        raise ConfigError(f"http.host {host!r} is no address of this machine") from error
+        raise ConfigError(f"{setting} {host!r} is no address of this machine") from error
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -41,17 +41,17 @@ def listen(host: str, port: int) -> socket.socket:
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        raise _listen_error(host, port, error) from error
+        raise _listen_error(host, port, error, setting, flag) from error
     listener.setblocking(False)
     return listener
 
 
-def _listen_error(host: str, port: int, error: OSError) -> ConfigError:
+def _listen_error(host: str, port: int, error: OSError, setting: str, flag: str) -> ConfigError:
     if error.errno == errno.EADDRINUSE:
-        return ConfigError(f"port {port} on {host} is in use; choose another with --port")
+        return ConfigError(f"port {port} on {host} is in use; choose another with {flag}")
     if error.errno == errno.EACCES:
         return ConfigError(f"this user may not listen on port {port}; choose one above 1023")
-    return ConfigError(f"cannot listen on {host} port {port}: {error.strerror}; check http.host")
+    return ConfigError(f"cannot listen on {host} port {port}: {error.strerror}; check {setting}")
 
 
 class BoundedConnection(HttpToolsProtocol):

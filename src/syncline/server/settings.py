@@ -114,6 +114,89 @@ class Settings:
         "age at which unread messages are dropped; 0 keeps them",
     )
 
+    smp_enabled: bool = _switch("smp.enabled", True, "serve queues over SMP")
+    smp_host: str = _text("smp.host", "127.0.0.1", "address to listen on for SMP over TLS")
+    smp_port: int = _number("smp.port", 5223, 0, 65_535, "its port; 0 for a free one")
+    smp_public_hosts: tuple[str, ...] = _words(
+        "smp.public_hosts", (), "names under which clients reach it; they go into its address"
+    )
+    smp_certificate_folder: str = _text(
+        "smp.certificate_folder",
+        "",
+        "where the certificates and keys are; else `certificates` in the data folder",
+    )
+    smp_takes_new_queues: bool = _switch("smp.takes_new_queues", True, "let clients make queues")
+    smp_create_password: str = _secret("smp.create_password", "what clients must know to do so")
+    smp_web_sockets: bool = _switch("smp.web_sockets", True, "serve SMP over WebSockets as well")
+    smp_quota: int = _number(
+        "smp.quota", limits.queue_quota_default, 1, 32_767, "messages that may wait in a queue"
+    )
+    smp_expire_after_seconds: int = _number(
+        "smp.expire_after_seconds",
+        21 * DAY_SECONDS,
+        0,
+        3_650 * DAY_SECONDS,
+        "age at which messages that nobody took are dropped; 0 keeps them",
+    )
+    smp_notification_seconds_max: int = _number(
+        "smp.notification_seconds_max",
+        DAY_SECONDS,
+        1,
+        30 * DAY_SECONDS,
+        "how long a notification waits in memory for its subscriber",
+    )
+    smp_connection_count_max: int = _number(
+        "smp.connection_count_max", 20_000, 1, 1_000_000, "connections at a time"
+    )
+    smp_connections_per_address_max: int = _number(
+        "smp.connections_per_address_max",
+        20_000,
+        1,
+        1_000_000,
+        "connections at a time from one address",
+    )
+    smp_handshake_seconds_max: int = _number(
+        "smp.handshake_seconds_max", 30, 1, 600, "time for TLS and the first blocks"
+    )
+    smp_idle_seconds_max: int = _number(
+        "smp.idle_seconds_max",
+        21_600,
+        0,
+        30 * DAY_SECONDS,
+        "silence after which a connection without subscriptions is closed; 0 for never",
+    )
+    smp_waiting_bytes_max: int = _number(
+        "smp.waiting_bytes_max",
+        1 * MIB,
+        64 * KIB,
+        1_024 * MIB,
+        "bytes that may wait for a reader; above it nothing more is delivered to it",
+    )
+    smp_slow_seconds_max: int = _number(
+        "smp.slow_seconds_max",
+        60,
+        1,
+        3_600,
+        "time for which such a reader may take nothing before it is cut off",
+    )
+    smp_services: bool = _switch("smp.services", True, "let clients present a certificate")
+    smp_service_count_max: int = _number(
+        "smp.service_count_max", 10_000, 1, 10_000_000, "services that are kept"
+    )
+    smp_proxy: str = _text(
+        "smp.proxy",
+        "auto",
+        "routers that clients may reach through this one; auto is any while it listens on loopback "
+        "and public addresses else",
+        "auto",
+        "any",
+        "public",
+        "none",
+    )
+    smp_proxy_connection_count_max: int = _number(
+        "smp.proxy_connection_count_max", 256, 1, 65_536, "other routers connected at a time"
+    )
+
     http_host: str = _text("http.host", "127.0.0.1", "address to listen on")
     http_port: int = _number("http.port", 8080, 0, 65_535, "port to listen on; 0 for a free one")
     http_allow_remote: bool = _switch(

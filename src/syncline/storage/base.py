@@ -113,6 +113,19 @@ class Batch(Protocol):
     def record_count(self) -> int: ...
 
 
+class Commits(Protocol):
+    """What a committer needs of a store; see `Store` for each."""
+
+    def take_batch(self, *, acknowledgements: bool = True) -> Batch | None: ...
+
+    def write_batch(self, batch: Batch) -> None: ...
+
+    def finish_batch(self, batch: Batch) -> None: ...
+
+    @property
+    def waiting_bytes(self) -> int: ...
+
+
 class Job(Protocol):
     """Upkeep that may run outside the owner's process: sealing, merging, preparing files."""
 

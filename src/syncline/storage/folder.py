@@ -28,8 +28,10 @@ FORMAT_NAME = "FORMAT"
 STORE_ID_BYTES = 16
 
 _FORMAT_DRAFT_NAME = "FORMAT.new"
+# Made for the router that will serve from here, before it does (`syncline certificate make`).
+CERTIFICATES_NAME = "certificates"
 # What a start that was cut short may leave behind: the folder is still as good as empty.
-_LEFTOVER_NAMES = {LOCK_NAME, _FORMAT_DRAFT_NAME}
+_LEFTOVER_NAMES = {LOCK_NAME, _FORMAT_DRAFT_NAME, CERTIFICATES_NAME}
 _FORMAT_BYTES_MAX = 256
 _NOT_ALLOWED = {errno.EACCES, errno.EPERM, errno.EROFS}
 

@@ -67,3 +67,17 @@ update_client_count_max = 65_536
 update_clock_max = (1 << 31) - 1
 # Action Cable: what names a subscription, and comes back with each of its messages.
 cable_identifier_characters_max = 2_048
+
+# ---------------------------------------------------------------------------------- queues
+
+# Of a service whose session reads slowly: queues that are remembered to have something for it.
+# Beyond that all its queues are gone through once more.
+service_due_count_max = 4_096
+# Queues that are looked at in one turn once it can take more.
+due_page_count = 256
+# Queues that one session fetched from without subscribing; the oldest are forgotten.
+fetched_queue_count_max = 4_096
+# Notifications that wait for a subscriber, in memory; the oldest are dropped.
+notifications_per_notifier_max = 32
+notification_count_max = 65_536
+notification_ms_max = 24 * 60 * 60 * 1_000

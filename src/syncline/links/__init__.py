@@ -1,0 +1,1 @@
+"""Connections that both the client and the router open to other routers."""

@@ -1,0 +1,1 @@
+"""Queues and services over SMP: the transport, the sessions and what their commands do."""

@@ -1,0 +1,146 @@
+"""Puts the queues together: records, the router of commands, and the listener that leads to it."""
+
+import asyncio
+import secrets
+import socket
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from syncline.certificates import Identity, open_identity
+from syncline.errors import StorageError
+from syncline.server.committer import Committer
+from syncline.server.listener import listen
+from syncline.server.logs import Log
+from syncline.server.queues import Queues
+from syncline.server.settings import Settings
+from syncline.server.smp.addressing import certificate_folder, router_address
+from syncline.server.smp.bounds import TransportLimits, TransportStats
+from syncline.server.smp.expiring import ExpiryWalk
+from syncline.server.smp.greeting import Host
+from syncline.server.smp.options import SmpOptions
+from syncline.server.smp.parts import Surroundings
+from syncline.server.smp.router import SmpRouter
+from syncline.server.smp.session import Sessions
+from syncline.server.smp.tasks import Tasks
+from syncline.server.smp.transport import SmpListener
+from syncline.storage.base import Store
+from syncline.storage.files import Files
+from syncline.storage.records.base import Records
+from syncline.storage.records.memory import MemoryRecords
+from syncline.storage.records.sqlite import SqliteRecords
+from syncline.wire.smp.addresses import RouterAddress
+
+
+def open_records(settings: Settings, folder: str, files: Files) -> Records:
+    """Beside the messages, wherever these are. Raises StorageError."""
+    if settings.store_kind == "memory":
+        return MemoryRecords.open(folder, files)
+    return SqliteRecords.open(folder, files)
+
+
+def options_of(settings: Settings) -> SmpOptions:
+    return SmpOptions(
+        creates_queues=settings.smp_takes_new_queues,
+        password=settings.smp_create_password,
+        quota=settings.smp_quota,
+        expire_after_ms=settings.smp_expire_after_seconds * 1_000,
+        creates_services=settings.smp_services,
+        service_count_max=settings.smp_service_count_max,
+    )
+
+
+def limits_of(settings: Settings) -> TransportLimits:
+    return TransportLimits(
+        connection_count_max=settings.smp_connection_count_max,
+        connections_per_address_max=settings.smp_connections_per_address_max,
+        hello_seconds_max=settings.smp_handshake_seconds_max,
+        slow_seconds_max=settings.smp_slow_seconds_max,
+        close_seconds_max=settings.upkeep_stop_seconds_max,
+    )
+
+
+def listen_for_smp(settings: Settings) -> socket.socket:
+    """Raises ConfigError."""
+    return listen(settings.smp_host, settings.smp_port, "smp.host", "--smp-port")
+
+
+class Smp:
+    """All of SMP in a process, from `start` to `close`. Lives in the event loop of the store."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        committer: Committer,
+        records: Records,
+        queues: Queues,
+        clock_ms: Callable[[], int],
+        log: Log,
+    ) -> None:
+        self.records = records
+        self.committer = Committer.on_thread(records)
+        self.stats = TransportStats()
+        self._settings = settings
+        self._log = log
+        self._tasks = Tasks(log)
+        self._listener: SmpListener | None = None
+        self.router = SmpRouter(
+            Surroundings(
+                store=store,
+                committer=committer,
+                records=records,
+                records_committer=self.committer,
+                clock_ms=clock_ms,
+                random_bytes=secrets.token_bytes,
+                options=options_of(settings),
+                log=log,
+                shortage=lambda: queues.shortage,
+                press=queues.pressure.set,
+            )
+        )
+        self._expiry = ExpiryWalk(store, records, self.router.expire, clock_ms)
+
+    def identity(self) -> Identity:
+        """Made at the first start. Raises ConfigError."""
+        return open_identity(certificate_folder(self._settings), datetime.now(UTC))
+
+    def start(self, identity: Identity, listening: socket.socket) -> RouterAddress:
+        """Let clients in; the address that they know the router by."""
+        loop = asyncio.get_running_loop()
+        transport_limits = limits_of(self._settings)
+        sessions = Sessions(self.router, transport_limits, self.stats, loop)
+        host = Host(identity, sessions, self._tasks, lambda: datetime.now(UTC), secrets.token_bytes)
+        self._listener = SmpListener(host, transport_limits, self.stats, loop)
+        self._listener.start([listening])
+        if self._settings.smp_expire_after_seconds:
+            self._tasks.start(self._expiry.run(), "expiry of messages")
+        port = int(listening.getsockname()[1])
+        return router_address(self._settings, identity.fingerprint, port)
+
+    # Housekeeping of the process (`housekeeping.Tenant`).
+
+    def relieve(self) -> None:
+        self.router.relieve()
+
+    def keep_house(self) -> None:
+        self.router.keep_house()
+
+    # Ending.
+
+    def go_away(self) -> None:
+        """At once: nothing that anybody waits for will come."""
+        if self._listener is not None:
+            self._listener.stop_accepting()
+            self._listener.abort()
+
+    async def close(self) -> None:
+        """In order: say goodbye, finish what is staged, let go of the records."""
+        if self._listener is not None:
+            await self._listener.close()
+        await self._tasks.close()
+        await self.router.close()
+        await self.committer.close()
+        self.records.close()
+
+    async def failed(self) -> StorageError:
+        return await self.committer.failed()

@@ -1,0 +1,87 @@
+"""The records of queues as commands change them, and which of those changes are not durable yet.
+
+What was changed is met by the next command at once. But nobody may be told of it before it is
+durable, also not in passing: whoever repeats a command that is still on its way to the disk must
+wait as long as the first. So each id of a changed record is *unsettled* until that is durable, and
+an answer about it waits for the records.
+"""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+
+from syncline.errors import StorageError, StoreBusyError
+from syncline.server.committer import Committer
+from syncline.storage.records.base import Records
+from syncline.values.queue_records import QueueRecord
+
+DAY_MS = 24 * 60 * 60 * 1_000
+
+
+def day_of(now_ms: int) -> int:
+    return now_ms // DAY_MS
+
+
+class Book:
+    """Every change of a record by the router goes through here."""
+
+    def __init__(self, records: Records, committer: Committer) -> None:
+        self._records = records
+        self._committer = committer
+        # How many changes of each id are not durable. Bounded by what waits for the disk.
+        self._unsettled: dict[bytes, int] = {}
+
+    def is_settled(self, entity_id: bytes) -> bool:
+        return entity_id not in self._unsettled
+
+    def create(self, record: QueueRecord) -> None:
+        """Raises QueueExistsError, StorageError."""
+        self._records.create_queue(record)
+        self._unsettle(_ids(record))
+
+    def change(self, before: QueueRecord, after: QueueRecord) -> None:
+        """Raises QueueExistsError, StorageError."""
+        self._records.update_queue(after)
+        self._unsettle({*_ids(before), *_ids(after)})
+
+    def delete(self, record: QueueRecord) -> None:
+        self._records.delete_queue(record.recipient_id)
+        self._unsettle(_ids(record))
+
+    def touch(self, record: QueueRecord, now_ms: int) -> None:
+        """Note that the queue is in use, once a day. Nobody waits for that."""
+        if record.used_day >= now_ms // DAY_MS:
+            return
+        with suppress(StoreBusyError):
+            self._records.update_queue(replace(record, used_day=day_of(now_ms)))
+
+    def unsettle(self, entity_id: bytes) -> None:
+        """For what is staged on the records by others."""
+        self._unsettle((entity_id,))
+
+    def _unsettle(self, ids: Iterable[bytes]) -> None:
+        unsettled = self._unsettled
+        ids = tuple(ids)
+        for each in ids:
+            unsettled[each] = unsettled.get(each, 0) + 1
+        # Told before any answer that waits for the same change, which comes behind it.
+        self._committer.when_durable(partial(self._settle, ids))
+
+    def _settle(self, ids: tuple[bytes, ...], failure: StorageError | None) -> None:
+        if failure is not None and self._committer.failure is not None:
+            # Nothing of it is ever told.
+            return
+        for each in ids:
+            count = self._unsettled.pop(each)
+            if count > 1:
+                self._unsettled[each] = count - 1
+
+
+def _ids(record: QueueRecord) -> set[bytes]:
+    ids = {bytes(record.recipient_id), record.sender_id}
+    if record.notifier is not None:
+        ids.add(record.notifier.notifier_id)
+    if record.link is not None:
+        ids.add(record.link.link_id)
+    return ids

@@ -1,0 +1,58 @@
+"""Walks over all queues, slowly, and drops messages that nobody took in time.
+
+A queue that is sent to loses its old messages at that moment; this is for those that are not.
+Queues that other faces made are none of its business.
+"""
+
+import asyncio
+from collections.abc import Callable
+from itertools import islice
+
+from syncline.errors import UnknownQueueError
+from syncline.storage.base import Store, StreamKind
+from syncline.storage.records.base import Records
+from syncline.values.ids import StreamId
+
+ROUND_SECONDS = 7_200.0
+# Looked at in one turn of the loop, and the pause after it: a million queues take some minutes.
+_AT_ONCE = 64
+_PAUSE_SECONDS = 0.02
+
+
+class ExpiryWalk:
+    """`run` goes on until it is cancelled."""
+
+    def __init__(
+        self,
+        store: Store,
+        records: Records,
+        expire: Callable[[StreamId, int], None],
+        clock_ms: Callable[[], int],
+    ) -> None:
+        self._store = store
+        self._records = records
+        self._expire = expire
+        self._clock_ms = clock_ms
+
+    async def run(self) -> None:
+        while True:
+            await self.walk()
+            await asyncio.sleep(ROUND_SECONDS)
+
+    async def walk(self) -> None:
+        """Once over all queues that ever had a message."""
+        streams = self._store.streams()
+        while some := list(islice(streams, _AT_ONCE)):
+            now_ms = self._clock_ms()
+            for stream in some:
+                if self._has_messages(stream) and self._records.queue(stream) is not None:
+                    self._expire(stream, now_ms)
+            await asyncio.sleep(_PAUSE_SECONDS)
+
+    def _has_messages(self, stream: StreamId) -> bool:
+        try:
+            state = self._store.state(stream)
+        except UnknownQueueError:
+            # Deleted since it was seen.
+            return False
+        return state.kind is StreamKind.QUEUE and state.unread_count > 0

@@ -1,0 +1,1 @@
+"""Records of queues, services and associations, beside the messages of the log."""

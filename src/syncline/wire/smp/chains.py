@@ -1,0 +1,90 @@
+"""Block encryption: a key for each block, made from the one before it.
+
+    init    HKDF-SHA512(salt = session id, ikm = secret, info = "SimpleXSbChainInit"), 64 bytes:
+            router to client (32) | client to router (32)
+    step    HKDF-SHA512(salt = none, ikm = chain key, info = "SimpleXSbChain"), 88 bytes:
+            next chain key (32) | box key (32) | nonce (24)
+    block   box(box key, nonce, padded(content, 16368)), 16384 bytes
+
+A key is used for one block and forgotten, so a stolen one opens nothing that was sent before. There
+is no way back into step: after a block that does not open, the connection has to end.
+"""
+
+import hmac
+from dataclasses import dataclass, field
+from hashlib import sha512
+from typing import Final
+
+from syncline.wire.smp.boxes import SECRET_BYTES, TAG_BYTES, box_padded, open_padded
+
+BLOCK_BYTES: Final = 16_384
+
+_INIT_INFO: Final = b"SimpleXSbChainInit"
+_STEP_INFO: Final = b"SimpleXSbChain"
+_HASH_BYTES: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ChainKeys:
+    router_to_client: bytes = field(repr=False)
+    client_to_router: bytes = field(repr=False)
+
+
+def chain_keys(session_id: bytes, secret: bytes) -> ChainKeys:
+    keys = hkdf_sha512(session_id, secret, _INIT_INFO, 2 * SECRET_BYTES)
+    return ChainKeys(keys[:SECRET_BYTES], keys[SECRET_BYTES:])
+
+
+class BlockChain:
+    """One direction of one connection. What one side seals, in order, the other opens, in order."""
+
+    __slots__ = ("_key",)
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    def seal(self, content: bytes) -> bytes:
+        key, nonce = self._step()
+        return box_padded(key, nonce, content, BLOCK_BYTES - TAG_BYTES)
+
+    def open(self, block: bytes) -> bytes:
+        """Raises MalformedMessageError; nothing that follows will open either."""
+        key, nonce = self._step()
+        return open_padded(key, nonce, block)
+
+    def _step(self) -> tuple[bytes, bytes]:
+        self._key, key, nonce = chain_step(self._key)
+        return key, nonce
+
+
+def hkdf_sha512(salt: bytes, secret: bytes, info: bytes, byte_count: int) -> bytes:
+    pseudorandom = hmac.digest(salt, secret, "sha512")
+    made = last = b""
+    for number in range(1, -(-byte_count // _HASH_BYTES) + 1):
+        last = hmac.digest(pseudorandom, last + info + bytes((number,)), "sha512")
+        made += last
+    return made[:byte_count]
+
+
+# HMAC is hash(outer | hash(inner | message)), outer and inner being the key, with zeros up to 128
+# bytes, XORed with 0x5c and 0x36. Written out for the one form that every block needs, it takes
+# half the time of `hmac.digest` (6 µs for 12).
+_INNER_OF_NOTHING: Final = b"\x36" * 128
+_OUTER_OF_NOTHING: Final = b"\x5c" * 128
+_TO_INNER: Final = bytes(byte ^ 0x36 for byte in range(256))
+_TO_OUTER: Final = bytes(byte ^ 0x5C for byte in range(256))
+_INNER_REST: Final = b"\x36" * 64
+_OUTER_REST: Final = b"\x5c" * 64
+_FIRST: Final = _STEP_INFO + b"\x01"
+_SECOND: Final = _STEP_INFO + b"\x02"
+
+
+def chain_step(chain_key: bytes) -> tuple[bytes, bytes, bytes]:
+    """The next chain key, and the box key and the nonce of this block."""
+    extracted = sha512(_INNER_OF_NOTHING + chain_key).digest()
+    pseudorandom = sha512(_OUTER_OF_NOTHING + extracted).digest()
+    inner = pseudorandom.translate(_TO_INNER) + _INNER_REST
+    outer = pseudorandom.translate(_TO_OUTER) + _OUTER_REST
+    first = sha512(outer + sha512(inner + _FIRST).digest()).digest()
+    second = sha512(outer + sha512(inner + first + _SECOND).digest()).digest()
+    return first[:32], first[32:], second[:24]
