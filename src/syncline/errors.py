@@ -16,6 +16,7 @@
         DocumentFullError
         QuotaExceededError
         ServiceMismatchError
+        UnknownServiceError
       LinkError                  the connection is at fault
         LinkClosedError
         LinkLostError
@@ -159,6 +160,16 @@ class ServiceMismatchError(RefusedError):
     """The service of the session is not the one the queue belongs to."""
 
     code = "SERVICE"
+
+
+class UnknownServiceError(RefusedError):
+    """No service with this id exists."""
+
+    code = "UNKNOWN_SERVICE"
+
+    def __init__(self, service: str) -> None:
+        super().__init__(f"no service {service} exists; `syncline service list` shows them")
+        self.service = service
 
 
 class LinkError(SynclineError):

@@ -22,6 +22,7 @@ from syncline.cli import (
     exchanging,
     keeping,
     looking,
+    services,
     serving,
 )
 from syncline.errors import SynclineError
@@ -61,6 +62,7 @@ app.command("serve")(serving.serve)
 app.command("inspect")(looking.inspect)
 app.command("tail")(looking.tail)
 app.add_typer(documents.app, name="document")
+app.add_typer(services.app, name="service")
 app.add_typer(certificates.app, name="certificate")
 app.command("verify")(looking.verify)
 app.command("repair")(keeping.repair)

@@ -45,6 +45,9 @@ class RouterClient:
         with self._answer(Request(self.url + path, method="DELETE")) as answer:
             answer.read()
 
+    def post(self, path: str, value: object) -> dict[str, Any]:
+        return next(self.post_lines(path, value))
+
     def post_lines(self, path: str, value: object) -> Iterator[dict[str, Any]]:
         """The lines of a streamed answer, as they come."""
         body = msgspec.json.encode(value)

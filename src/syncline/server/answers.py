@@ -22,6 +22,7 @@ from syncline.errors import (
     UnexpectedMessageError,
     UnknownDocumentError,
     UnknownQueueError,
+    UnknownServiceError,
 )
 
 # The first class that fits decides: the narrow ones stand above the wide ones.
@@ -29,6 +30,7 @@ _ANSWERS: tuple[tuple[type[SynclineError], int, str], ...] = (
     (NotAuthorizedError, 401, NotAuthorizedError.code),
     (UnknownQueueError, 404, UnknownQueueError.code),
     (UnknownDocumentError, 404, UnknownDocumentError.code),
+    (UnknownServiceError, 404, UnknownServiceError.code),
     (QueueExistsError, 409, QueueExistsError.code),
     (QuotaExceededError, 429, QuotaExceededError.code),
     (RefusedError, 403, RefusedError.code),

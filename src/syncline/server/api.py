@@ -22,6 +22,7 @@ from syncline.server.metrics import CONTENT_TYPE, Metrics
 from syncline.server.pages import page_routes
 from syncline.server.queues import Queues
 from syncline.server.settings import Settings
+from syncline.server.smp.api import SmpApi
 from syncline.storage.base import EntryKind
 from syncline.values import limits
 from syncline.values.ids import StreamId
@@ -68,6 +69,7 @@ class Api:
         self._queues: Queues | None = None
         self._backup: HotBackup | None = None
         self.documents = DocumentApi(clock_ms, NotReadyError)
+        self.smp = SmpApi(NotReadyError, shows_peers=settings.log_ids)
         self._pages = page_routes(pages or {})
 
     def attach(self, queues: Queues, backup: HotBackup) -> None:
@@ -87,6 +89,7 @@ class Api:
             Route("/api/queues/{id}", self.describe_queue, methods=["GET"]),
             Route("/api/queues/{id}", self.delete_queue, methods=["DELETE"]),
             *self.documents.routes(),
+            *self.smp.routes(),
             Route("/healthz", self.healthz, methods=["GET"]),
             Route("/readyz", self.readyz, methods=["GET"]),
             Route("/metrics", self.metrics, methods=["GET"]),

@@ -188,6 +188,8 @@ class Router:
         address = ""
         if smp is not None and smp_listener is not None:
             address = str(smp.start(smp.identity(), smp_listener))
+            self._api.smp.attach(smp.router, address)
+            self._metrics.watch_smp(smp.router, smp.records, smp.stats)
         stats = store.stats()
         self._announce(
             Announcement(url, self._folder, stats.stream_count, stats.damage_count, address)

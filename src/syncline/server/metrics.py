@@ -6,12 +6,17 @@ Nothing is counted twice: the numbers are read where they are kept, when somebod
 from collections.abc import Callable, Iterable
 
 from prometheus_client import CollectorRegistry, Counter, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from syncline.server.committer import Committer
 from syncline.server.documents import Documents
+from syncline.server.metric_families import counter, gauge
+from syncline.server.smp.bounds import TransportStats
+from syncline.server.smp.metrics import SmpCollector
+from syncline.server.smp.router import SmpRouter
 from syncline.storage.base import Store
+from syncline.storage.records.base import Records
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -49,6 +54,9 @@ class Metrics:
     def watch_documents(self, documents: Documents) -> None:
         self._registry.register(_DocumentCollector(documents))
 
+    def watch_smp(self, router: SmpRouter, records: Records, stats: TransportStats) -> None:
+        self._registry.register(SmpCollector(router, records, stats))
+
     def count_request(self, method: str, route: str, status: int) -> None:
         self._requests.labels(method, route, str(status)).inc()
 
@@ -82,30 +90,30 @@ class _StoreCollector(Collector):
         stats = self._committer.stats
         pace = self._committer.pace
         kept = self._store.stats()
-        yield _counter("commit_batches", "Batches made durable.", stats.batch_count)
-        yield _counter(
+        yield counter("commit_batches", "Batches made durable.", stats.batch_count)
+        yield counter(
             "commit_inline_batches", "Batches written in the loop.", stats.inline_batch_count
         )
-        yield _counter(
+        yield counter(
             "commit_refused_batches", "Batches that a full disk refused.", stats.refused_batch_count
         )
-        yield _counter("commit_records", "Records made durable.", stats.record_count)
-        yield _counter("commit_bytes", "Bytes made durable.", stats.byte_count)
-        yield _counter("commit_seconds", "Time spent writing and syncing.", stats.write_seconds)
-        yield _gauge(
+        yield counter("commit_records", "Records made durable.", stats.record_count)
+        yield counter("commit_bytes", "Bytes made durable.", stats.byte_count)
+        yield counter("commit_seconds", "Time spent writing and syncing.", stats.write_seconds)
+        yield gauge(
             "commit_slowest_seconds", "Slowest write of late, fading.", pace.slowest_seconds
         )
-        yield _gauge("commit_batch_bytes_max", "Learnt cap on a batch.", pace.batch_bytes_max)
-        yield _gauge("waiting_bytes", "Bytes on their way to the disk.", self._store.waiting_bytes)
-        yield _gauge(
+        yield gauge("commit_batch_bytes_max", "Learnt cap on a batch.", pace.batch_bytes_max)
+        yield gauge("waiting_bytes", "Bytes on their way to the disk.", self._store.waiting_bytes)
+        yield gauge(
             "waiting_readers", "Readers that wait for a message.", self._waiting_reader_count()
         )
-        yield _gauge("streams", "Queues and documents.", kept.stream_count)
-        yield _gauge("disk_bytes", "Bytes that the data folder takes.", kept.disk_bytes)
-        yield _gauge("disk_files", "Files in the data folder.", kept.file_count)
-        yield _gauge("disk_free_bytes", "Bytes free on its device.", self._free_bytes())
-        yield _counter("torn_tails", "Torn ends of the log, cut at a start.", kept.torn_tail_count)
-        yield _gauge("damaged_places", "Known damage in the data folder.", kept.damage_count)
+        yield gauge("streams", "Queues and documents.", kept.stream_count)
+        yield gauge("disk_bytes", "Bytes that the data folder takes.", kept.disk_bytes)
+        yield gauge("disk_files", "Files in the data folder.", kept.file_count)
+        yield gauge("disk_free_bytes", "Bytes free on its device.", self._free_bytes())
+        yield counter("torn_tails", "Torn ends of the log, cut at a start.", kept.torn_tail_count)
+        yield gauge("damaged_places", "Known damage in the data folder.", kept.damage_count)
 
 
 class _DocumentCollector(Collector):
@@ -114,31 +122,23 @@ class _DocumentCollector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         counters = self._documents.counters
-        yield _gauge("documents_open", "Documents that are open.", len(self._documents))
-        yield _gauge(
+        yield gauge("documents_open", "Documents that are open.", len(self._documents))
+        yield gauge(
             "document_connections",
             "Connections to documents.",
             self._documents.connection_count,
         )
-        yield _counter("document_mutations", "Mutations stored.", counters.mutation_count)
-        yield _counter(
+        yield counter("document_mutations", "Mutations stored.", counters.mutation_count)
+        yield counter(
             "document_repeated_mutations",
             "Mutations sent again and known already.",
             counters.repeated_count,
         )
-        yield _counter(
+        yield counter(
             "document_refused_mutations", "Mutations refused for good.", counters.refused_count
         )
-        yield _counter("document_evictions", "Connections too far behind.", counters.evicted_count)
-        yield _counter(
+        yield counter("document_evictions", "Connections too far behind.", counters.evicted_count)
+        yield counter(
             "document_resends", "Times that a connection was sent again.", counters.resent_count
         )
-        yield _counter("document_snapshots", "Snapshots written.", counters.snapshot_count)
-
-
-def _counter(name: str, about: str, value: float) -> Metric:
-    return CounterMetricFamily(f"syncline_{name}", about, value=value)
-
-
-def _gauge(name: str, about: str, value: float) -> Metric:
-    return GaugeMetricFamily(f"syncline_{name}", about, value=value)
+        yield counter("document_snapshots", "Snapshots written.", counters.snapshot_count)

@@ -3,6 +3,7 @@
 import asyncio
 import secrets
 import socket
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -16,9 +17,12 @@ from syncline.server.settings import Settings
 from syncline.server.smp.addressing import certificate_folder, router_address
 from syncline.server.smp.bounds import TransportLimits, TransportStats
 from syncline.server.smp.expiring import ExpiryWalk
+from syncline.server.smp.forwarding import Forwarding
 from syncline.server.smp.greeting import Host
 from syncline.server.smp.options import SmpOptions
 from syncline.server.smp.parts import Surroundings
+from syncline.server.smp.proxy_targets import Resolver, Targets, reach_of
+from syncline.server.smp.proxying import Proxying, ProxyOptions, connecting
 from syncline.server.smp.router import SmpRouter
 from syncline.server.smp.session import Sessions
 from syncline.server.smp.tasks import Tasks
@@ -59,6 +63,20 @@ def limits_of(settings: Settings) -> TransportLimits:
     )
 
 
+def proxy_options_of(settings: Settings) -> ProxyOptions:
+    return ProxyOptions(
+        reach=reach_of(settings),
+        password=settings.smp_create_password,
+        connection_count_max=settings.smp_proxy_connection_count_max,
+    )
+
+
+def open_forwarding(settings: Settings, resolver: Resolver, log: Log) -> Forwarding:
+    options = proxy_options_of(settings)
+    connect = connecting(Targets(options.reach, resolver.resolve), options.link_options())
+    return Forwarding(Proxying(options, connect, Tasks(log), time.monotonic, secrets.token_bytes))
+
+
 def listen_for_smp(settings: Settings) -> socket.socket:
     """Raises ConfigError."""
     return listen(settings.smp_host, settings.smp_port, "smp.host", "--smp-port")
@@ -84,6 +102,8 @@ class Smp:
         self._log = log
         self._tasks = Tasks(log)
         self._listener: SmpListener | None = None
+        self._resolver = Resolver()
+        self.forwarding = open_forwarding(settings, self._resolver, log)
         self.router = SmpRouter(
             Surroundings(
                 store=store,
@@ -96,8 +116,10 @@ class Smp:
                 log=log,
                 shortage=lambda: queues.shortage,
                 press=queues.pressure.set,
-            )
+            ),
+            self.forwarding,
         )
+        self.forwarding.attach(self.router)
         self._expiry = ExpiryWalk(store, records, self.router.expire, clock_ms)
 
     def identity(self) -> Identity:
@@ -124,6 +146,7 @@ class Smp:
 
     def keep_house(self) -> None:
         self.router.keep_house()
+        self.forwarding.keep_house()
 
     # Ending.
 
@@ -137,6 +160,8 @@ class Smp:
         """In order: say goodbye, finish what is staged, let go of the records."""
         if self._listener is not None:
             await self._listener.close()
+        self._resolver.close()
+        await self.forwarding.close()
         await self._tasks.close()
         await self.router.close()
         await self.committer.close()

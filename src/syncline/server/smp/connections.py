@@ -128,7 +128,8 @@ class Connections:
 
         def told(failure: StorageError | None) -> None:
             connection.in_lane_count -= 1
-            if failure is None:
+            # Not if the device failed. If others' changes were refused, this is true all the same.
+            if failure is None or self._records_committer.failure is None:
                 self.send(connection, answers())
 
         self._records_committer.when_durable(told)

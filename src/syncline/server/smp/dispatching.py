@@ -59,7 +59,7 @@ class Relay(Protocol):
     """
 
     def take(self, call: Call) -> Reply | None:
-        """None: it answers later, by `call.session.send`. Raises FailureError."""
+        """None: it answers later, by `SmpRouter.answer`. Raises FailureError."""
         ...
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from syncline.values.queue_records import ServiceRole
+from syncline.wire.smp.boxes import SecretBox
 from syncline.wire.smp.keys import PublicKey
 from syncline.wire.smp.messages import RouterMessage
 from syncline.wire.smp.transmissions import Damaged, Transmission
@@ -59,6 +60,11 @@ class SmpSession(Protocol):
 
     @property
     def is_proxy(self) -> bool: ...
+
+    @property
+    def forward_box(self) -> SecretBox | None:
+        """What a proxy boxes forwarded commands with, if it may be a proxy's session."""
+        ...
 
     @property
     def remote(self) -> str: ...

@@ -26,8 +26,8 @@ from syncline.values.ids import StreamId
 from syncline.wire.smp import failures
 from syncline.wire.smp.messages import Alls, Err
 
-# Queues in one page. Looking at so many empty ones takes a millisecond or two.
-PAGE_COUNT = 1_024
+# Queues in one page. Looking at so many empty ones takes a few milliseconds.
+PAGE_COUNT = 2_048
 
 
 @runtime_checkable

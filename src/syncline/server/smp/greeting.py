@@ -38,12 +38,15 @@ class Greeting:
 
     __slots__ = ("_facts", "_has_ended", "_host", "_identity", "_link", "_offer")
 
-    def __init__(self, link: BlockLink, facts: LinkFacts, host: Host) -> None:
+    def __init__(
+        self, link: BlockLink, facts: LinkFacts, host: Host, identity: Identity | None = None
+    ) -> None:
+        """`identity` is the one that the link was made with, where that shows one."""
         self._link = link
         self._facts = facts
         self._host = host
-        # What it was offered with, should another take its place meanwhile.
-        self._identity = host.identity
+        # Another may take its place before the hello is over.
+        self._identity = identity or host.identity
         self._has_ended = False
         self._offer: Offer | None = None
 

@@ -84,6 +84,8 @@ class Agreed:
     chains: ChainKeys | None
     is_proxy: bool
     service: OfferedService | None
+    # What a proxy boxes forwarded commands with; only of sessions that may be a proxy's.
+    forward_secret: bytes | None = field(default=None, repr=False, compare=False)
 
 
 def make_offer(
@@ -123,13 +125,14 @@ def read_hello(
     if hello.version not in offer.versions:
         raise UnsupportedVersionError(f"version {hello.version} was not offered")
     chains = _chains(hello, offer, facts.session_id)
+    secret = _forward_secret(hello, offer)
     if hello.service is None:
-        return Agreed(hello.version, chains, hello.is_proxy, None)
+        return Agreed(hello.version, chains, hello.is_proxy, None, secret)
     try:
         service = _service(hello.service, facts.peer_chain, now)
     except MalformedMessageError:
         return BAD_AUTH
-    return Agreed(hello.version, chains, hello.is_proxy, service)
+    return Agreed(hello.version, chains, hello.is_proxy, service, secret)
 
 
 def answer_block(answer: ServiceAnswer) -> bytes:
@@ -143,6 +146,14 @@ def _chains(hello: ClientHello, offer: Offer, session_id: bytes) -> ChainKeys | 
         return None
     assert offer.private is not None, "every offer of this version has a key"
     return chain_keys(session_id, shared_secret(offer.private, hello.client_key.raw))
+
+
+def _forward_secret(hello: ClientHello, offer: Offer) -> bytes | None:
+    # Before that version a proxy does not say that it is one.
+    may_be_proxy = hello.is_proxy or hello.version < versions.PROXY_HELLO
+    if not may_be_proxy or hello.client_key is None or offer.private is None:
+        return None
+    return shared_secret(offer.private, hello.client_key.raw)
 
 
 def _service(hello: ServiceHello, peer_chain: tuple[bytes, ...], now: datetime) -> OfferedService:

@@ -20,11 +20,12 @@ from syncline.errors import (
     StorageError,
     StoreBusyError,
     StoreFullError,
+    UnknownQueueError,
 )
 from syncline.server.smp.calls import Call
 from syncline.server.smp.connections import NO_ID, Connection
 from syncline.server.smp.dispatching import Dispatch, Relay
-from syncline.server.smp.faces import SmpSession
+from syncline.server.smp.faces import Answer, SmpSession
 from syncline.server.smp.operating import Operating
 from syncline.server.smp.parts import Parts, Surroundings
 from syncline.server.smp.replies import RECORDS, Releases, Reply, Turn, refusal_text
@@ -34,7 +35,7 @@ from syncline.values.queue_records import ServiceRole
 from syncline.wire.smp import failures
 from syncline.wire.smp.commands import decode_command
 from syncline.wire.smp.failures import Failure, FailureError
-from syncline.wire.smp.messages import Err
+from syncline.wire.smp.messages import Err, RouterMessage
 from syncline.wire.smp.transmissions import Damaged, Transmission
 
 # How soon a command that waits for room tries again if nobody says that there is some.
@@ -138,6 +139,20 @@ class SmpRouter:
         """Cut off what is under way; what is staged stays with the committers."""
         await self._tasks.close()
 
+    # For what answers later (`dispatching.Relay`).
+
+    def hold(self, call: Call) -> None:
+        """The command is not answered yet; `answer` will be called once."""
+        self._connections.hold(call.connection, 1, len(call.transmission.signed))
+
+    def answer(self, call: Call, message: RouterMessage) -> None:
+        transmission = call.transmission
+        if isinstance(message, Err):
+            self._count(message.failure)
+        self._connections.let_go(call.connection, 1, len(transmission.signed))
+        answer = Answer(transmission.corr_id, transmission.entity_id, message)
+        self._connections.send(call.connection, [answer])
+
     # Working.
 
     def work(self, connection: Connection, transmissions: Sequence[Transmission | Damaged]) -> None:
@@ -182,7 +197,7 @@ class SmpRouter:
             return self._dispatch.carry_out(Call(connection, transmission, command))
         except StoreBusyError:
             raise
-        except QueueExistsError as error:
+        except (QueueExistsError, UnknownQueueError) as error:
             raise FailureError(failures.AUTH) from error
         except ServiceMismatchError as error:
             raise FailureError(failures.SERVICE) from error
@@ -215,7 +230,8 @@ class SmpRouter:
                     self._refuse_busy(connection)
         finally:
             self._stalled.discard(connection.number)
-            self._connections.resume_reading(connection)
+            if self._connections.get(connection.number) is connection:
+                self._connections.resume_reading(connection)
 
     def _has_failed(self) -> bool:
         """Nothing will be told any more."""

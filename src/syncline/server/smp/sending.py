@@ -68,8 +68,8 @@ class Sending:
         except QuotaExceededError:
             self._parts.counters.refused[failures.QUOTA.code] += 1
             # The first refusal left a marker that the reader must get.
-            arrived = partial(self._delivering.look, queue)
-            return Reply(_QUOTA, waits_for, arrived, then_always=True)
+            marked = partial(self._delivering.look, queue)
+            return Reply(_QUOTA, waits_for, marked, then_always=True)
         self._parts.counters.sent_count += 1
         notice: Notice | None = None
         if record.notifier is not None and command.wants_notification:

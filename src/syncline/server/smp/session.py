@@ -18,11 +18,12 @@ from syncline.server.smp.bounds import TransportLimits, TransportStats
 from syncline.server.smp.faces import Answer, RouterFace, SessionService
 from syncline.server.smp.handshake import Agreed, LinkFacts
 from syncline.wire.smp import failures
-from syncline.wire.smp.boxes import padded, unpadded
+from syncline.wire.smp.boxes import SecretBox, padded, unpadded
 from syncline.wire.smp.chains import BlockChain
-from syncline.wire.smp.messages import encode_message
+from syncline.wire.smp.messages import Err, RouterMessage, encode_message
 from syncline.wire.smp.transmissions import (
     BLOCK_BYTES,
+    TRANSMISSION_BYTES_MAX,
     Damaged,
     decode_block,
     encode_transmission,
@@ -34,6 +35,7 @@ _BY_ROUTER: Final = 1
 _BY_WAITING: Final = 2
 
 _NOTHING: Final = b""
+_TOO_LARGE: Final = Err(failures.LARGE_MSG)
 
 
 class BlockLink(Protocol):
@@ -91,6 +93,7 @@ class Session:
         "_pending_bytes",
         "_sealing",
         "_sessions",
+        "forward_box",
         "is_proxy",
         "number",
         "remote",
@@ -117,6 +120,8 @@ class Session:
         self.router_private = router_private
         self.service = service
         self.is_proxy = agreed.is_proxy
+        secret = agreed.forward_secret
+        self.forward_box = None if secret is None else SecretBox(secret)
         self._link = link
         self._sessions = sessions
         chains = agreed.chains
@@ -148,12 +153,12 @@ class Session:
     def send(self, answers: Sequence[Answer]) -> None:
         if self._is_over:
             return
-        version, session_id, pending = self.version, self.session_id, self._pending
+        pending = self._pending
         for answer in answers:
-            body = encode_message(version, answer.message)
-            transmission = encode_transmission(
-                version, session_id, _NOTHING, None, answer.corr_id, answer.entity_id, body
-            )
+            transmission = self._transmission(answer.corr_id, answer.entity_id, answer.message)
+            if len(transmission) > TRANSMISSION_BYTES_MAX:
+                # No answer is that large by itself, but its ids may be: they are the peer's.
+                transmission = self._transmission(answer.corr_id, answer.entity_id, _TOO_LARGE)
             pending.append(transmission)
             self._pending_bytes += len(transmission)
         if not self._is_dirty:
@@ -212,6 +217,13 @@ class Session:
         self._sessions.forget(self)
 
     # Writing.
+
+    def _transmission(self, corr_id: bytes, entity_id: bytes, message: RouterMessage) -> bytes:
+        version = self.version
+        body = encode_message(version, message)
+        return encode_transmission(
+            version, self.session_id, _NOTHING, None, corr_id, entity_id, body
+        )
 
     def flush(self) -> None:
         """What was sent in this turn goes out."""

@@ -12,9 +12,11 @@ An association is on record for good, and so it is told once that is durable. Th
 registered before anybody looks for messages, so that none slips by between the two.
 """
 
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
+from syncline.errors import LimitExceededError, UnknownQueueError
 from syncline.server.smp.book import day_of
 from syncline.server.smp.calls import Call
 from syncline.server.smp.delivering import Delivering
@@ -82,8 +84,9 @@ class Subscribing:
         done = parts.deliveries.acknowledge(call.number, queue, message_id)
         if done is None:
             raise FailureError(failures.NO_MSG)
-        # It may be gone already: expired, or fetched and acknowledged by another.
-        parts.outside.store.truncate_before(queue, done.seq + 1)
+        # It may be gone already: expired, fetched and acknowledged by another, or with its stream.
+        with suppress(UnknownQueueError, LimitExceededError):
+            parts.outside.store.truncate_before(queue, done.seq + 1)
         parts.counters.received_count += 1
         following = None if done.is_get else self._delivering.next_for(call.number, record)
         return Reply(_OK if following is None else following)

@@ -40,11 +40,12 @@ HttpFace = Callable[[TlsConnection, TlsFacts, str], TlsHandler]
 class SmpConnection:
     """A TLS connection as a link: cuts its bytes into blocks."""
 
-    __slots__ = ("_deadline", "_handler", "_listener", "_partial", "_remote", "_tls")
+    __slots__ = ("_deadline", "_handler", "_identity", "_listener", "_partial", "_remote", "_tls")
 
     def __init__(self, accepted: socket.socket, remote: str, listener: "SmpListener") -> None:
         loop, limits = listener.loop, listener.limits
         self._listener = listener
+        self._identity = listener.host.identity
         self._remote = remote
         self._handler: BlockHandler | None = None
         # What has come of a block; None where that is nothing.
@@ -106,7 +107,7 @@ class SmpConnection:
         link_facts = LinkFacts(
             facts.session_id, self._remote, facts.peer_chain, has_protocol=bool(facts.alpn)
         )
-        greeting = Greeting(self, link_facts, self._listener.host)
+        greeting = Greeting(self, link_facts, self._listener.host, self._identity)
         self._handler = greeting
         greeting.start()
 
