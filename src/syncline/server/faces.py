@@ -52,6 +52,10 @@ class Peer(Protocol):
         """Send what `frames.frame` has made, one or several, once for all of its readers."""
         ...
 
+    def offer_framed(self, frames: bytes) -> bool:
+        """The same if it is writable; whether it is. One call for each delivery."""
+        ...
+
     def pause_reading(self) -> None:
         """Nothing is received until `resume_reading`, and the sender is slowed down."""
         ...

@@ -23,7 +23,7 @@ from syncline.values.limits import KIB
 
 HEARTBEAT_SECONDS = 1.0
 # How soon a job that became due is seen: while batches are written, and while nothing happens.
-_BUSY_SECONDS = 0.01
+_BUSY_SECONDS = 0.05
 _IDLE_SECONDS = 0.25
 _FULL_SECONDS = 5.0
 _EXPIRY_SECONDS = 30.0

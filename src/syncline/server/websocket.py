@@ -152,6 +152,18 @@ class WebSocket(asyncio.Protocol):
     def send(self, payload: bytes, *, is_text: bool) -> None:
         self.send_framed(frame(payload, is_text=is_text))
 
+    def offer_framed(self, frames: bytes) -> bool:
+        if self._has_ended or self._is_full:
+            return False
+        if not self._outgoing:
+            # Whatever the transport holds is below the limit, or it would be full.
+            self._soon(self)
+        elif self.waiting_bytes > self._waiting_bytes_max:
+            return False
+        self._outgoing.append(frames)
+        self._outgoing_bytes += len(frames)
+        return True
+
     def send_framed(self, frames: bytes) -> None:
         if self._has_ended:
             return
@@ -197,9 +209,10 @@ class WebSocket(asyncio.Protocol):
         now = self._loop.time()
         self._heard_at = now
         self._is_pinged = False
-        frame_count = self._reader.frame_count
-        incoming = self._reader.feed(data)
-        wait_seconds = self._allowance.spend(self._reader.frame_count - frame_count, len(data), now)
+        reader = self._reader
+        frame_count = reader.frame_count
+        incoming = reader.feed(data)
+        wait_seconds = self._allowance.spend(reader.frame_count - frame_count, len(data), now)
         if wait_seconds > 0:
             self._hold_back(_BY_RATE)
             self._loop.call_later(wait_seconds, self._go_on, _BY_RATE)
@@ -243,10 +256,15 @@ class WebSocket(asyncio.Protocol):
 
     def flush(self) -> None:
         """Write what was sent in this turn."""
-        if not self._outgoing:
+        outgoing = self._outgoing
+        if not outgoing:
             return
         size = self._outgoing_bytes
-        self._write_outgoing()
+        data = outgoing[0] if len(outgoing) == 1 else b"".join(outgoing)
+        outgoing.clear()
+        self._outgoing_bytes = 0
+        self._written_bytes += size
+        self._transport.write(data)
         if size > self._waiting_bytes_max and not self._is_full:
             # The other side took all of it, so nobody else will say that there is room.
             self._overrun_bytes = 0
@@ -324,14 +342,6 @@ class WebSocket(asyncio.Protocol):
 
     # Writing.
 
-    def _write_outgoing(self) -> None:
-        outgoing = self._outgoing
-        data = outgoing[0] if len(outgoing) == 1 else b"".join(outgoing)
-        outgoing.clear()
-        self._outgoing_bytes = 0
-        self._written_bytes += len(data)
-        self._transport.write(data)
-
     def _tell_drained(self) -> None:
         if self.is_writable:
             self._handler.drained()
@@ -362,7 +372,7 @@ class WebSocket(asyncio.Protocol):
         last = close_frame(code, "" if is_answer else reason)
         self._outgoing.append(last)
         self._outgoing_bytes += len(last)
-        self._write_outgoing()
+        self.flush()
         self._end_messages(code, reason)
         self._close_deadline = self._loop.call_later(
             self._limits.close_seconds_max, self._transport.abort

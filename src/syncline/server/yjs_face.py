@@ -53,7 +53,7 @@ class YjsDialect:
     """What readers of y-websocket are told of updates."""
 
     def update(self, document: OpenDocument, epoch: int, update: Update) -> bytes:
-        return frame(yjs.encode(yjs.SyncUpdate(update.body)), is_text=False)
+        return frame(yjs.encode_update(update.body), is_text=False)
 
     def stored(self, document: OpenDocument, epoch: int, update: Update) -> bytes:
         return b""
@@ -174,8 +174,21 @@ class YjsConnection:
         if is_text:
             self._peer.close(MALFORMED, "malformed: y-websocket speaks binary frames")
             return
+        face = self._face
+        if (update := yjs.read_short_update(data, face.frame_bytes_max)) is not None:
+            face.documents.take_later(self._take_update, update)
+        else:
+            # In the order in which they came.
+            face.documents.take_arrived()
+            self._attempt(lambda: self._take(member, yjs.decode(data, face.frame_bytes_max)))
+
+    def _take_update(self, update: bytes) -> None:
+        if (member := self._member) is not None:
+            self._attempt(lambda: self._mutate(member, update))
+
+    def _attempt(self, act: Callable[[], None]) -> None:
         try:
-            self._take(member, yjs.decode(data, self._face.frame_bytes_max))
+            act()
         except LimitExceededError as error:
             self._peer.close(TOO_MUCH, f"limit: {error}")
         except ProtocolError as error:
@@ -195,6 +208,7 @@ class YjsConnection:
     def closed(self, code: int, reason: str) -> None:
         if self._expiry is not None:
             self._expiry.cancel()
+        self._face.documents.take_arrived()
         member, self._member = self._member, None
         if member is not None:
             self._face.let_be(self)

@@ -88,6 +88,11 @@ class FakePeer:
             self.payloads.append(frames[start : start + length])
             frames = frames[start + length :]
 
+    def offer_framed(self, frames: bytes) -> bool:
+        if self.is_writable:
+            self.send_framed(frames)
+        return self.is_writable
+
     def pause_reading(self) -> None:
         self.is_paused = True
 

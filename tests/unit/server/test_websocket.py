@@ -169,6 +169,21 @@ def test_a_full_reader_is_told_apart_and_told_when_it_drains() -> None:
     assert rig.handler.ends == []
 
 
+def test_an_offer_is_taken_exactly_while_the_reader_is_writable() -> None:
+    rig = SocketRig(room=0, waiting_bytes_max=1_000)
+    assert rig.socket.offer_framed(b"a" * 900)
+    assert rig.socket.offer_framed(b"b" * 900)
+    assert (rig.socket.is_writable, rig.socket.offer_framed(b"c")) == (False, False)
+    rig.loop.pass_time()
+    assert (rig.socket.is_writable, rig.socket.offer_framed(b"d")) == (False, False)
+    rig.transport.take(1_800)
+    assert (rig.socket.is_writable, rig.socket.offer_framed(b"e")) == (True, True)
+    rig.loop.pass_time()
+    assert rig.socket.waiting_bytes == 1
+    rig.socket.close(1000)
+    assert not rig.socket.offer_framed(b"f")
+
+
 def test_drained_comes_also_if_all_of_it_was_taken_at_once() -> None:
     rig = SocketRig(waiting_bytes_max=1_000)
     rig.socket.send(b"x" * 2_000, is_text=False)
