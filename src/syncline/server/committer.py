@@ -97,6 +97,7 @@ class Committer:
         self._joining: list[Callable[[], Told | None]] = []
         # One of those has staged something and wants it written.
         self._is_asked = False
+        self._tell_next: Callable[[], None] | None = None
         # A start is scheduled or a batch is in flight.
         self._is_busy = False
         self._taken_count = 0
@@ -139,6 +140,10 @@ class Committer:
         """Have what is staged written; whoever joins batches leaves a waiter when that begins."""
         self._is_asked = True
         self._wake()
+
+    def tell_next_batch(self, told: Callable[[], None]) -> None:
+        """Call it once, when the next batch is finished."""
+        self._tell_next = told
 
     async def durable(self, *, acknowledgements: bool = False) -> None:
         """Wait until all that is staged now is durable.
@@ -298,6 +303,9 @@ class Committer:
         self.stats.write_seconds += seconds
         self.pace.learn(byte_count, seconds)
         self._limit_batches()
+        if self._tell_next is not None:
+            tell, self._tell_next = self._tell_next, None
+            tell()
 
     def _limit_batches(self) -> None:
         if self._cutting is not None:

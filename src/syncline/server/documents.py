@@ -7,7 +7,8 @@ Every face that works with documents comes through here, so that all keep the sa
 - A connection's documents take turns: one that is far behind does not starve another.
 - A document that nobody has open is folded into its snapshot and let go of.
 
-There is no timer while nothing is to be done: `_tick` runs only while some document is restless.
+There is no timer while nothing is to be done: `_tick` runs only while some document has something
+coming, and looks at those alone whose time it is.
 """
 
 import asyncio
@@ -101,7 +102,8 @@ class Documents:
         # The disk does not keep up: whoever sends mutations should pause.
         self.is_congested = False
         committer.join_batches(self._join_batch)
-        self._restless: set[OpenDocument] = set()
+        # Documents that need upkeep, each with the time from which on to look at it.
+        self._due_ms: dict[OpenDocument, int] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     # Connections.
@@ -126,10 +128,9 @@ class Documents:
         for name in list(member.documents):
             document = self._open[name]
             document.leave(member.connection, parked_ms=parked_ms)
-            self._restless.add(document)
+            self._look_after(document)
         member.documents.clear()
         member.behind.clear()
-        self._wake()
 
     # Documents.
 
@@ -171,8 +172,7 @@ class Documents:
         member.behind[name] = None
         self.drained(member)
         # Whatever opening it brought into memory need not stay there.
-        self._restless.add(self._open[name])
-        self._wake()
+        self._look_after(self._open[name])
 
     def unsubscribe(self, member: Member, name: str) -> bool:
         reader = member.documents.pop(name, None)
@@ -181,8 +181,7 @@ class Documents:
             return False
         document = self._open[name]
         document.leave(member.connection)
-        self._restless.add(document)
-        self._wake()
+        self._look_after(document)
         return True
 
     def _opened(self, name: str, kind: Kind | None, may_create: bool) -> OpenDocument:
@@ -318,7 +317,6 @@ class Documents:
                 if not any(document.name in reader.member.behind for reader in behind):
                     document.forget_recent()
             self._settle(document)
-        self._wake()
 
     def _pump_in_turn(self, document: OpenDocument, reader: Reader, now_ms: int) -> None:
         member = reader.member
@@ -371,7 +369,7 @@ class Documents:
 
     def _end_all(self, document: OpenDocument, error: SynclineError) -> None:
         del self._open[document.name]
-        self._restless.discard(document)
+        self._due_ms.pop(document, None)
         for reader in list(document.readers.values()):
             member = reader.member
             member.documents.pop(document.name, None)
@@ -383,10 +381,8 @@ class Documents:
     def _settle(self, document: OpenDocument) -> None:
         if document.wants_snapshot:
             self._take_snapshot(document)
-        if document not in self._restless and (
-            document.machine.is_restless or not document.readers
-        ):
-            self._restless.add(document)
+        if document.machine.is_restless or not document.readers:
+            self._look_after(document)
 
     def _take_snapshot(self, document: OpenDocument) -> None:
         try:
@@ -405,7 +401,7 @@ class Documents:
             document.truncate()
 
     def _wake(self) -> None:
-        if self._restless and self._timer is None:
+        if self._due_ms and self._timer is None:
             self._timer = self._loop.call_later(TICK_SECONDS, self._tick)
 
     def _tick(self) -> None:
@@ -416,12 +412,22 @@ class Documents:
     def tend_all(self) -> None:
         """The upkeep that is due now; a timer calls it while there is any."""
         now_ms = self._clock_ms()
-        for document in list(self._restless):
-            if not self._tend(document, now_ms):
-                self._restless.discard(document)
+        for document in [each for each, due_ms in self._due_ms.items() if due_ms <= now_ms]:
+            next_ms = self._tend(document, now_ms)
+            if next_ms is None:
+                self._due_ms.pop(document, None)
+            else:
+                self._due_ms[document] = next_ms
 
-    def _tend(self, document: OpenDocument, now_ms: int) -> bool:
-        """One document's upkeep. Whether it needs more of it later."""
+    def _look_after(self, document: OpenDocument) -> None:
+        """Upkeep is coming: every second while somebody owes something, else once it lingered."""
+        due_ms = 0 if document.machine.is_restless else document.changed_ms + LINGER_MS
+        if self._due_ms.setdefault(document, due_ms) > due_ms:
+            self._due_ms[document] = due_ms
+        self._wake()
+
+    def _tend(self, document: OpenDocument, now_ms: int) -> int | None:
+        """One document's upkeep. From when on it needs more of it, if it does."""
         machine = document.machine
         for subscription in machine.evict(now_ms):
             if (reader := document.readers.get(subscription.connection)) is not None:
@@ -431,12 +437,13 @@ class Documents:
             self.feed(document.readers[subscription.connection].member, document.name)
         machine.unpark_before(now_ms - self.options.resume_ms)
         document.truncate()
-        if now_ms - document.changed_ms < LINGER_MS:
-            return True
+        lingers_until_ms = document.changed_ms + LINGER_MS
+        if now_ms < lingers_until_ms:
+            return now_ms if machine.is_restless else lingers_until_ms
         if document.is_empty:
-            return self._close(document)
+            return now_ms if self._close(document) else None
         document.folding.rest()
-        return machine.is_restless
+        return now_ms if machine.is_restless else None
 
     def _close(self, document: OpenDocument) -> bool:
         """Fold it into its snapshot, then let go of it. Whether it takes longer."""
@@ -472,8 +479,7 @@ class Documents:
             document = self._opened(name, None, may_create=False)
         except UnknownDocumentError:
             return None
-        self._restless.add(document)
-        self._wake()
+        self._look_after(document)
         return document
 
     def delete(self, name: str) -> None:

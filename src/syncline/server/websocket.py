@@ -36,6 +36,11 @@ from syncline.values.limits import MIB
 # Messages that one connection hands over before others have their turn.
 PORTION_COUNT = 256
 
+# Clients of y-websocket give up after 30 s without a message: this and a look that comes late.
+WARM_SECONDS = 25.0
+# One that is kept warm this way is pinged, and given up, after so many intervals instead of one.
+WARM_PATIENCE = 6
+
 # Why reading is held back; reasons add up.
 _BY_HANDLER = 1
 _BY_RATE = 2
@@ -81,9 +86,12 @@ class WebSocket(asyncio.Protocol):
         "_remote",
         "_slow_deadline",
         "_soon",
+        "_told_at",
         "_transport",
         "_waiting_bytes_max",
+        "_warm_frames",
         "_written_bytes",
+        "slot",
     )
 
     def __init__(
@@ -108,8 +116,11 @@ class WebSocket(asyncio.Protocol):
         self._has_ended = False
         self._is_lost = False
 
-        self._heard_at = self._loop.time()
+        self._heard_at = self._told_at = self._loop.time()
         self._is_pinged = False
+        self._warm_frames = b""
+        # Where its turn to be looked at is kept; whoever keeps it sets it.
+        self.slot = 0
         self._reader = FrameReader(limits.message_bytes_max)
         self._allowance = Allowance(
             limits.messages_per_second, limits.bytes_per_second, self._heard_at
@@ -176,6 +187,9 @@ class WebSocket(asyncio.Protocol):
             self._soon(self)
         self._outgoing.append(frames)
         self._outgoing_bytes += len(frames)
+
+    def keep_warm(self, frames: bytes) -> None:
+        self._warm_frames = frames
 
     def pause_reading(self) -> None:
         self._hold_back(_BY_HANDLER)
@@ -264,27 +278,44 @@ class WebSocket(asyncio.Protocol):
         outgoing.clear()
         self._outgoing_bytes = 0
         self._written_bytes += size
+        self._told_at = self._loop.time()
         self._transport.write(data)
         if size > self._waiting_bytes_max and not self._is_full:
             # The other side took all of it, so nobody else will say that there is room.
             self._overrun_bytes = 0
             self._loop.call_soon(self._tell_drained)
 
-    def beat(self, now: float) -> None:
-        """Ping who was silent for one interval, give up who was for two."""
+    def beat(self, now: float) -> float:
+        """Ping who was silent for one interval, give up who was for two; keep others warm.
+
+        Returns in how many seconds to look again: nothing can be due before then.
+        """
+        interval = self._limits.heartbeat_seconds
         if self._has_ended:
-            return
+            return interval
         if self._held_back:
             # We do not listen, so there is nothing to hear.
             self._heard_at = now
-            return
+        patience = interval * WARM_PATIENCE if self._warm_frames else interval
         silent_seconds = now - self._heard_at
-        interval = self._limits.heartbeat_seconds
-        if silent_seconds >= 2 * interval:
+        if silent_seconds >= 2 * patience:
             self.close(POLICY_VIOLATED, f"slow: nothing was heard for {silent_seconds:.0f} s")
-        elif silent_seconds >= interval and not self._is_pinged:
+            return interval
+        next_seconds = 2 * patience - silent_seconds
+        due = b""
+        if self._warm_frames:
+            quiet_seconds = now - self._told_at
+            if quiet_seconds >= WARM_SECONDS and self.is_writable:
+                due, quiet_seconds = self._warm_frames, 0.0
+            next_seconds = min(next_seconds, max(0.0, WARM_SECONDS - quiet_seconds))
+        if silent_seconds < patience:
+            next_seconds = min(next_seconds, patience - silent_seconds)
+        elif not self._is_pinged:
             self._is_pinged = True
-            self.send_framed(ping_frame())
+            due += ping_frame()
+        if due:
+            self.send_framed(due)
+        return next_seconds
 
     # Reading.
 

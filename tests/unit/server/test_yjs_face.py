@@ -8,8 +8,8 @@ import pycrdt
 import pytest
 
 from syncline.errors import NotAuthorizedError, StoreFullError
-from syncline.server import yjs_face
 from syncline.server.faces import Rejected, Upgrade
+from syncline.server.frames import frame
 from syncline.server.open_document import DocumentOptions
 from syncline.wire import awareness, yjs
 from tests.unit.server.documents_rig import (
@@ -373,26 +373,16 @@ async def test_who_does_not_read_is_not_sent_awareness(rig: DocumentsRig) -> Non
     assert two.take() == []
 
 
-async def test_only_who_hears_no_echo_of_itself_is_kept_alive(
-    rig: DocumentsRig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(yjs_face, "KEEPALIVE_SECONDS", 0.0)
+async def test_only_who_hears_no_echo_of_itself_is_kept_warm(rig: DocumentsRig) -> None:
     silent, shown, hidden = (rig.yjs_joined() for _ in range(3))
     shown.show(7, 1)
     hidden.show(8, 1)
+    assert hidden.peer.warm_frames == b""
     # From now on it shows nothing again, so nothing is echoed to it.
     hidden.show(8, 2, None)
-    for client in (silent, shown, hidden):
-        client.take()
-    await turns()
-    nobody = yjs.AwarenessUpdate(awareness.encode([]))
-    assert silent.take().count(nobody) > 1, "again and again"
-    assert nobody in hidden.take()
-    assert shown.take() == []
-    silent.drop()
-    hidden.drop()
-    await turns()
-    assert silent.take() == []
+    nobody = frame(yjs.encode(yjs.AwarenessUpdate(awareness.encode([]))), is_text=False)
+    assert silent.peer.warm_frames == hidden.peer.warm_frames == nobody
+    assert shown.peer.warm_frames == b""
 
 
 # Who may what.
