@@ -18,7 +18,8 @@ from syncline.storage.base import Batch
 from tests.unit.server.staged_store import CuttingStore, StagedStore
 
 # W: a write with a waiter. A: an acknowledgement with a waiter. a: one that nobody waits for.
-PLANS = ["WWWW", "WAWA", "aWAA", "WaWA", "AWW"]
+# J: a write of somebody who joins batches, and asks for one.
+PLANS = ["WWWW", "WAWA", "aWAA", "WaWA", "AWW", "JJJ", "WJJ", "JAJ"]
 
 
 @dataclass
@@ -63,6 +64,9 @@ class World:
         self.staged_count = 0
         self.failure_count = 0
         self.waited: list[str] = []
+        # Staged by who joins batches, for the next one.
+        self.joining: list[str] = []
+        self.committer.join_batches(self._join)
         self.told: list[tuple[str, StorageError | None]] = []
 
     def moves(self) -> Iterator[str]:
@@ -95,6 +99,11 @@ class World:
     def _stage(self, kind: str) -> None:
         name = f"{kind}{self.staged_count}"
         self.staged_count += 1
+        if kind == "J":
+            self.store.stage(name, 200_000)
+            self.joining.append(name)
+            self.committer.ask()
+            return
         if kind == "W":
             self.store.stage(name, 200_000)
         else:
@@ -105,15 +114,23 @@ class World:
                 lambda failure: self.told.append((name, failure)), acknowledgements=kind == "A"
             )
 
+    def _join(self) -> Callable[[StorageError | None], None] | None:
+        if not self.joining:
+            return None
+        names, self.joining = self.joining, []
+        self.waited += names
+        return lambda failure: self.told.extend((name, failure) for name in names)
+
     def check(self) -> None:
         durable = {name for name, failure in self.told if failure is None}
         assert durable <= set(self.store.durable), "told before it was durable"
-        for kind in "WA":
+        for kind in "WAJ":
             told = [name for name, _ in self.told if name[0] == kind]
             waited = [name for name in self.waited if name[0] == kind]
             assert told == waited[: len(told)], "out of order"
 
     def check_end(self) -> None:
+        assert not self.joining, "somebody waits for ever"
         assert len(self.told) == len(self.waited), "somebody waits for ever"
         if self.failure_count == 0:
             assert all(failure is None for _, failure in self.told)
@@ -225,6 +242,26 @@ class LosesItsTurn(Committer):
         self._is_busy = False
 
 
+class JoinsTooLate(Committer):
+    """Broken on purpose: who joins batches is asked when the batch is gone."""
+
+    def _start(self) -> None:
+        joining, self._joining = self._joining, []
+        super()._start()
+        self._joining = joining
+        for joins in joining:
+            if (told := joins()) is not None:
+                self._add(told)
+
+
+class ForgetsWhoAsked(Committer):
+    """Broken on purpose: who asks while a batch is written is not served afterwards."""
+
+    def ask(self) -> None:
+        super().ask()
+        self._is_asked = False
+
+
 @pytest.mark.parametrize(
     ("broken", "complaint"),
     [
@@ -234,6 +271,8 @@ class LosesItsTurn(Committer):
         (PlacesTooEarly, "told before"),
         (GoesOnAfterFailure, "told before"),
         (LosesItsTurn, "waits for ever"),
+        (JoinsTooLate, "waits for ever"),
+        (ForgetsWhoAsked, "waits for ever"),
     ],
 )
 def test_each_broken_committer_is_caught(broken: type[Committer], complaint: str) -> None:

@@ -293,7 +293,8 @@ class DocumentsMachine(RuleBasedStateMachine):
         store = open_memory()
         loop = asyncio.get_running_loop()
         committer = Committer(store, loop, InlineWriter(store), lambda: 0.0)
-        options = DocumentOptions(snapshot_update_count=3)
+        # Nothing may depend on how long a test takes.
+        options = DocumentOptions(snapshot_update_count=3, group_ms=0)
         return DocumentsRig(store, options, committer=committer)
 
     def teardown(self) -> None:

@@ -479,3 +479,58 @@ def test_identifiers_are_read_or_refused(identifier: str) -> None:
         assert 0 < len(channel.document.encode()) <= limits.document_name_bytes_max
     command = cable.Subscribe(identifier=identifier)
     assert cable.decode_command(cable.encode(command)) == command
+
+
+# --------------------------------------------------------- short cuts of Yjs: they decide the same
+
+
+def _verdict(update: bytes) -> type[Exception] | None:
+    try:
+        yjs_updates.check_update(update)
+    except ProtocolError as error:
+        return type(error)
+    return None
+
+
+small_clocks = st.integers(0, 300).map(lib0.var_uint)
+one_of_few_clients = st.sampled_from([0, 7, 200, 1 << 50]).map(lib0.var_uint)
+item_ids = st.tuples(one_of_few_clients, small_clocks).map(b"".join)
+items = st.one_of(
+    st.tuples(st.sampled_from([b"\x84", b"\x44", b"\xa4"]), item_ids),
+    st.tuples(st.sampled_from([b"\xc4", b"\xe4", b"\xc1"]), item_ids, item_ids),
+    st.just((b"\x04\x01\x01t",)),
+).map(b"".join)
+item_texts = st.sampled_from(["", "a", "ab", "ä", "😀", "a" * 200]).map(lib0.var_string)
+structs = st.lists(st.tuples(items, item_texts).map(b"".join), min_size=1, max_size=3)
+
+
+@st.composite
+def updates_of_text(draw: st.DrawFn) -> bytes:
+    """Right or nearly so: one client, a few items, and perhaps a byte changed."""
+    found = draw(structs)
+    parts = [b"\x01", lib0.var_uint(len(found)), draw(one_of_few_clients), draw(small_clocks)]
+    update = bytearray(b"".join([*parts, *found, b"\x00"]))
+    if draw(st.booleans()):
+        update[draw(st.integers(0, len(update) - 1))] = draw(st.integers(0, 255))
+    return bytes(update)
+
+
+@given(updates_of_text())
+def test_matching_an_update_decides_as_reading_it_does(update: bytes) -> None:
+    matched = _verdict(update)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(yjs_updates, "_match_typed", lambda data: None)
+        patched.setattr(yjs_updates, "_match_text_item", lambda data, at: None)
+        assert matched == _verdict(update)
+    if yjs_updates.is_typed_text(update):
+        assert matched is None
+        pycrdt.get_state(update)
+
+
+@given(st.binary(max_size=200) | st.binary(max_size=140).map(yjs.encode_update))
+@example(b"\x00\x02\x00")
+def test_a_short_update_is_what_reading_the_frame_gives(data: bytes) -> None:
+    update = yjs.read_short_update(data)
+    if update is not None:
+        assert yjs.decode(data) == yjs.SyncUpdate(update)
+    assert yjs.read_short_update(data, len(data) - 1) is None

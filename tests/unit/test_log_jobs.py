@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from syncline.errors import CorruptionError, DeviceError, StoreFullError
+from syncline.storage.base import StreamKind, commit
 from syncline.storage.files import DiskFiles, Files
 from syncline.storage.log import jobs
 from syncline.storage.log.format import (
@@ -28,11 +29,15 @@ from syncline.storage.log.jobs import (
     SealJob,
     choose_merge,
 )
+from syncline.storage.log.preparing import write_zeros
 from syncline.storage.log.run_rows import RunMeta
 from syncline.storage.log.run_writer import NewRow, write_run
 from syncline.storage.log.runs import Run
+from syncline.storage.log.store import LogStore
+from syncline.storage.options import StoreOptions
 from syncline.testing.files import SimulatedFiles
 from syncline.values import limits
+from syncline.values.ids import StreamId
 from tests.log_files import (
     SEGMENT_BYTES,
     NewRecord,
@@ -565,6 +570,34 @@ def test_a_prepared_segment_is_zeros_and_durable(files: SimulatedFiles) -> None:
     assert files.calls["write"] == 3
     for seed in range(5):
         assert files.crash(Random(seed)).read_all(job.path) == bytes(3 << 20)
+
+
+def test_preparing_that_is_given_up_leaves_nothing(files: SimulatedFiles) -> None:
+    answers = iter([False, True])
+    with pytest.raises(DeviceError, match="closed"):
+        write_zeros(files, "/wal/spare-1-1.wal", 3 << 20, is_given_up=lambda: next(answers))
+    assert files.list("/wal") == []
+
+
+def test_a_segment_is_prepared_without_the_job_process_and_ends_with_the_store(
+    tmp_path: Path,
+) -> None:
+    options = StoreOptions(segment_bytes=SEGMENT_BYTES, has_job_process=True)
+    store = LogStore.open(
+        str(tmp_path / "data"), DiskFiles(), options, now_ms=1, random_bytes=bytes
+    )
+    queue = StreamId(b"q" * 24)
+    store.create(queue, StreamKind.QUEUE, 100, 1)
+    for _ in range(4):
+        store.append(queue, bytes(8_000), 1)
+        commit(store)
+    job = store.take_job()
+    assert isinstance(job, PrepareSegmentJob)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("syncline.storage.log.worker.JobProcess.run", None)
+        store.finish_job(job, store.run_job(job))
+    assert (tmp_path / "data" / "wal").joinpath(Path(job.path).name).stat().st_size == SEGMENT_BYTES
+    store.close()
 
 
 def test_a_prepared_table_is_empty_and_durable(files: SimulatedFiles) -> None:

@@ -224,6 +224,21 @@ class Document:
         if not subscription.acknowledges:
             subscription.acked = up_to_seq
 
+    @property
+    def lowest_acked(self) -> int:
+        """Who has acknowledged less has a full window before it has everything up to `head`."""
+        return self.head - self._window
+
+    def handed_to_head(self, subscriptions: Iterable[Subscription], now_ms: int) -> None:
+        """`handed_over` up to `head`, for all who keep up (bench: documents)."""
+        head = self.head
+        for subscription in subscriptions:
+            if subscription.acked == subscription.sent:
+                subscription.progress_ms = now_ms
+            subscription.sent = head
+            if not subscription.acknowledges:
+                subscription.acked = head
+
     def acknowledge(self, connection: int, epoch: int, seq: int, now_ms: int) -> bool:
         """Everything up to `seq` has arrived. Whether that moved its place.
 
@@ -297,9 +312,14 @@ class Document:
     @property
     def is_restless(self) -> bool:
         """Somebody owes an acknowledgement, or a place is kept: time matters."""
-        return bool(self.parked) or any(
-            each.acked < self.head for each in self.subscriptions.values()
-        )
+        if self.parked:
+            return True
+        # A loop: it is asked after every batch (bench: documents).
+        head = self.head
+        for each in self.subscriptions.values():  # noqa: SIM110
+            if each.acked < head:
+                return True
+        return False
 
     def _everybody(self) -> Iterator[Subscription]:
         yield from self.subscriptions.values()

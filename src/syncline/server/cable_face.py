@@ -83,7 +83,7 @@ class CableFace:
     def payload(self, document: OpenDocument, update: Update) -> bytes:
         incarnation, seq, payload = self._last
         if incarnation != document.incarnation or seq != update.seq:
-            inside = yjs.encode(yjs.SyncUpdate(update.body))
+            inside = yjs.encode_update(update.body)
             payload = cable_payloads.encode(cable_payloads.Update(update.seq, inside))
             self._last = (document.incarnation, update.seq, payload)
         return payload

@@ -4,6 +4,8 @@ A shell stages writes on the store and leaves a callback here. The callback is c
 loop, once everything staged before it is durable and visible, and never earlier.
 
     stage, when_durable   any number in one turn of the loop
+    join_batches, ask     the same for a shell that stages all the time: it is asked for its
+                          callback when a batch is taken, so that it leaves one for many writes
     take_batch            at the end of that turn, or when the last batch is finished
     write_batch           on the thread, or in the loop while small and quick
     finish_batch          in the loop, then the callbacks, in the order in which they came
@@ -92,6 +94,10 @@ class Committer:
         self._clock_seconds = clock_seconds
         self._waiters = Waiters()
         self._wants_flush = False
+        self._joining: list[Callable[[], Told | None]] = []
+        # One of those has staged something and wants it written.
+        self._is_asked = False
+        self._tell_next: Callable[[], None] | None = None
         # A start is scheduled or a batch is in flight.
         self._is_busy = False
         self._taken_count = 0
@@ -116,11 +122,28 @@ class Committer:
         """
         if acknowledgements:
             self._waiters.add_for_acknowledgements(told)
-        elif self._cutting is None:
+        else:
+            self._add(told)
+        self._wake()
+
+    def _add(self, told: Told) -> None:
+        if self._cutting is None:
             self._waiters.add(told, self._taken_count + 1)
         else:
             self._waiters.add(told, self._reached + self._store.waiting_bytes)
+
+    def join_batches(self, joins: Callable[[], Told | None]) -> None:
+        """Call `joins` before each batch is taken; what it returns, if anything, is a waiter."""
+        self._joining.append(joins)
+
+    def ask(self) -> None:
+        """Have what is staged written; whoever joins batches leaves a waiter when that begins."""
+        self._is_asked = True
         self._wake()
+
+    def tell_next_batch(self, told: Callable[[], None]) -> None:
+        """Call it once, when the next batch is finished."""
+        self._tell_next = told
 
     async def durable(self, *, acknowledgements: bool = False) -> None:
         """Wait until all that is staged now is durable.
@@ -184,6 +207,10 @@ class Committer:
 
     def _start(self) -> None:
         """Take what is staged; the end of the turn in which the first write came."""
+        self._is_asked = False
+        for joins in self._joining:
+            if (told := joins()) is not None:
+                self._add(told)
         wants_acknowledgements = self._wants_flush or self._waiters.want_acknowledgements
         self._wants_flush = False
         if self.failure is not None:
@@ -276,6 +303,9 @@ class Committer:
         self.stats.write_seconds += seconds
         self.pace.learn(byte_count, seconds)
         self._limit_batches()
+        if self._tell_next is not None:
+            tell, self._tell_next = self._tell_next, None
+            tell()
 
     def _limit_batches(self) -> None:
         if self._cutting is not None:
@@ -292,7 +322,7 @@ class Committer:
         self._progress.clear()
         # What the callbacks have just staged joins: the start waits for the end of the turn.
         self._is_busy = False
-        if self._waiters or self._wants_flush:
+        if self._waiters or self._wants_flush or self._is_asked:
             self._wake()
 
     def _stop(self, failure: StorageError) -> None:

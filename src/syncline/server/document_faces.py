@@ -27,6 +27,7 @@ def options_of(settings: Settings, life: bytes) -> DocumentOptions:
         relative_lag_ms=settings.documents_relative_lag_seconds * 1_000,
         absolute_lag_ms=settings.documents_absolute_lag_seconds * 1_000,
         resume_ms=settings.documents_resume_seconds * 1_000,
+        group_ms=settings.documents_group_ms,
         life=life,
     )
 

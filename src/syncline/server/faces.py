@@ -52,6 +52,18 @@ class Peer(Protocol):
         """Send what `frames.frame` has made, one or several, once for all of its readers."""
         ...
 
+    def offer_framed(self, frames: bytes) -> bool:
+        """The same if it is writable; whether it is. One call for each delivery."""
+        ...
+
+    def keep_warm(self, frames: bytes) -> None:
+        """Send `frames` whenever nothing else went out for a while; empty: no longer.
+
+        For protocols whose clients want to hear something. Silence on their side then asks for a
+        ping much more rarely.
+        """
+        ...
+
     def pause_reading(self) -> None:
         """Nothing is received until `resume_reading`, and the sender is slowed down."""
         ...

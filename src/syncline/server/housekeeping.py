@@ -23,9 +23,10 @@ from syncline.storage.base import Job, Store
 from syncline.values.limits import KIB
 
 HEARTBEAT_SECONDS = 1.0
-# How soon a job that became due is seen: while batches are written, and while nothing happens.
-_BUSY_SECONDS = 0.01
-_IDLE_SECONDS = 0.25
+# How soon a job that became due is seen while batches are written. While none are, nothing becomes
+# due by itself; it is looked at all the same.
+_BUSY_SECONDS = 0.05
+_IDLE_SECONDS = 10.0
 _FULL_SECONDS = 5.0
 _EXPIRY_SECONDS = 30.0
 _EXPIRY_COUNT = 1_000
@@ -91,6 +92,8 @@ class Housekeeping:
                 continue
             is_busy = self._committer.stats.batch_count != batch_count
             batch_count = self._committer.stats.batch_count
+            if not is_busy:
+                self._committer.tell_next_batch(self._queues.pressure.set)
             with suppress(TimeoutError):
                 async with asyncio.timeout(_BUSY_SECONDS if is_busy else _IDLE_SECONDS):
                     await self._queues.pressure.wait()

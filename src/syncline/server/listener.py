@@ -9,6 +9,7 @@ is handed over once the handshake is answered.
 import asyncio
 import errno
 import socket
+from contextlib import suppress
 from typing import Any, cast
 
 import httptools
@@ -24,6 +25,8 @@ from syncline.values.limits import KIB
 
 HEAD_BYTES_MAX = 32 * KIB
 BACKLOG = 1_024
+# How old the date in a response may be.
+_DATE_SECONDS = 1.0
 
 
 def listen(host: str, port: int, setting: str = "http.host", flag: str = "--port") -> socket.socket:
@@ -187,6 +190,27 @@ class BoundedConnection(HttpToolsProtocol):
 
 class QuietServer(Server):
     """The HTTP server without its own handling of signals: stopping is the application's."""
+
+    def __init__(self, config: Config) -> None:
+        # Set while the class below is made, too.
+        self._wants_exit = asyncio.Event()
+        super().__init__(config)
+
+    @property
+    def should_exit(self) -> bool:
+        return self._wants_exit.is_set()
+
+    @should_exit.setter
+    def should_exit(self, value: bool) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        if value:
+            self._wants_exit.set()
+
+    async def main_loop(self) -> None:
+        """As below, where it looks ten times a second whether it should end: here it is told."""
+        while not await self.on_tick(0):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_DATE_SECONDS):
+                    await self._wants_exit.wait()
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         await self._serve(sockets)

@@ -333,6 +333,13 @@ class Settings:
         30 * DAY_SECONDS,
         "how long the place of a dropped connection is kept, if it asked for that",
     )
+    documents_group_ms: int = _number(
+        "documents.group_ms",
+        4,
+        0,
+        100,
+        "updates that follow one another this closely are made durable together",
+    )
     documents_documents_per_connection_max: int = _number(
         "documents.documents_per_connection_max",
         1_000,

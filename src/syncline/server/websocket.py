@@ -36,6 +36,11 @@ from syncline.values.limits import MIB
 # Messages that one connection hands over before others have their turn.
 PORTION_COUNT = 256
 
+# Clients of y-websocket give up after 30 s without a message: this and a look that comes late.
+WARM_SECONDS = 25.0
+# One that is kept warm this way is pinged, and given up, after so many intervals instead of one.
+WARM_PATIENCE = 6
+
 # Why reading is held back; reasons add up.
 _BY_HANDLER = 1
 _BY_RATE = 2
@@ -81,9 +86,12 @@ class WebSocket(asyncio.Protocol):
         "_remote",
         "_slow_deadline",
         "_soon",
+        "_told_at",
         "_transport",
         "_waiting_bytes_max",
+        "_warm_frames",
         "_written_bytes",
+        "slot",
     )
 
     def __init__(
@@ -108,8 +116,11 @@ class WebSocket(asyncio.Protocol):
         self._has_ended = False
         self._is_lost = False
 
-        self._heard_at = self._loop.time()
+        self._heard_at = self._told_at = self._loop.time()
         self._is_pinged = False
+        self._warm_frames = b""
+        # Where its turn to be looked at is kept; whoever keeps it sets it.
+        self.slot = 0
         self._reader = FrameReader(limits.message_bytes_max)
         self._allowance = Allowance(
             limits.messages_per_second, limits.bytes_per_second, self._heard_at
@@ -152,6 +163,18 @@ class WebSocket(asyncio.Protocol):
     def send(self, payload: bytes, *, is_text: bool) -> None:
         self.send_framed(frame(payload, is_text=is_text))
 
+    def offer_framed(self, frames: bytes) -> bool:
+        if self._has_ended or self._is_full:
+            return False
+        if not self._outgoing:
+            # Whatever the transport holds is below the limit, or it would be full.
+            self._soon(self)
+        elif self.waiting_bytes > self._waiting_bytes_max:
+            return False
+        self._outgoing.append(frames)
+        self._outgoing_bytes += len(frames)
+        return True
+
     def send_framed(self, frames: bytes) -> None:
         if self._has_ended:
             return
@@ -164,6 +187,9 @@ class WebSocket(asyncio.Protocol):
             self._soon(self)
         self._outgoing.append(frames)
         self._outgoing_bytes += len(frames)
+
+    def keep_warm(self, frames: bytes) -> None:
+        self._warm_frames = frames
 
     def pause_reading(self) -> None:
         self._hold_back(_BY_HANDLER)
@@ -197,9 +223,10 @@ class WebSocket(asyncio.Protocol):
         now = self._loop.time()
         self._heard_at = now
         self._is_pinged = False
-        frame_count = self._reader.frame_count
-        incoming = self._reader.feed(data)
-        wait_seconds = self._allowance.spend(self._reader.frame_count - frame_count, len(data), now)
+        reader = self._reader
+        frame_count = reader.frame_count
+        incoming = reader.feed(data)
+        wait_seconds = self._allowance.spend(reader.frame_count - frame_count, len(data), now)
         if wait_seconds > 0:
             self._hold_back(_BY_RATE)
             self._loop.call_later(wait_seconds, self._go_on, _BY_RATE)
@@ -243,30 +270,52 @@ class WebSocket(asyncio.Protocol):
 
     def flush(self) -> None:
         """Write what was sent in this turn."""
-        if not self._outgoing:
+        outgoing = self._outgoing
+        if not outgoing:
             return
         size = self._outgoing_bytes
-        self._write_outgoing()
+        data = outgoing[0] if len(outgoing) == 1 else b"".join(outgoing)
+        outgoing.clear()
+        self._outgoing_bytes = 0
+        self._written_bytes += size
+        self._told_at = self._loop.time()
+        self._transport.write(data)
         if size > self._waiting_bytes_max and not self._is_full:
             # The other side took all of it, so nobody else will say that there is room.
             self._overrun_bytes = 0
             self._loop.call_soon(self._tell_drained)
 
-    def beat(self, now: float) -> None:
-        """Ping who was silent for one interval, give up who was for two."""
+    def beat(self, now: float) -> float:
+        """Ping who was silent for one interval, give up who was for two; keep others warm.
+
+        Returns in how many seconds to look again: nothing can be due before then.
+        """
+        interval = self._limits.heartbeat_seconds
         if self._has_ended:
-            return
+            return interval
         if self._held_back:
             # We do not listen, so there is nothing to hear.
             self._heard_at = now
-            return
+        patience = interval * WARM_PATIENCE if self._warm_frames else interval
         silent_seconds = now - self._heard_at
-        interval = self._limits.heartbeat_seconds
-        if silent_seconds >= 2 * interval:
+        if silent_seconds >= 2 * patience:
             self.close(POLICY_VIOLATED, f"slow: nothing was heard for {silent_seconds:.0f} s")
-        elif silent_seconds >= interval and not self._is_pinged:
+            return interval
+        next_seconds = 2 * patience - silent_seconds
+        due = b""
+        if self._warm_frames:
+            quiet_seconds = now - self._told_at
+            if quiet_seconds >= WARM_SECONDS and self.is_writable:
+                due, quiet_seconds = self._warm_frames, 0.0
+            next_seconds = min(next_seconds, max(0.0, WARM_SECONDS - quiet_seconds))
+        if silent_seconds < patience:
+            next_seconds = min(next_seconds, patience - silent_seconds)
+        elif not self._is_pinged:
             self._is_pinged = True
-            self.send_framed(ping_frame())
+            due += ping_frame()
+        if due:
+            self.send_framed(due)
+        return next_seconds
 
     # Reading.
 
@@ -324,14 +373,6 @@ class WebSocket(asyncio.Protocol):
 
     # Writing.
 
-    def _write_outgoing(self) -> None:
-        outgoing = self._outgoing
-        data = outgoing[0] if len(outgoing) == 1 else b"".join(outgoing)
-        outgoing.clear()
-        self._outgoing_bytes = 0
-        self._written_bytes += len(data)
-        self._transport.write(data)
-
     def _tell_drained(self) -> None:
         if self.is_writable:
             self._handler.drained()
@@ -362,7 +403,7 @@ class WebSocket(asyncio.Protocol):
         last = close_frame(code, "" if is_answer else reason)
         self._outgoing.append(last)
         self._outgoing_bytes += len(last)
-        self._write_outgoing()
+        self.flush()
         self._end_messages(code, reason)
         self._close_deadline = self._loop.call_later(
             self._limits.close_seconds_max, self._transport.abort

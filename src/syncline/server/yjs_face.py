@@ -44,16 +44,16 @@ TOO_MUCH = 4429
 TRY_AGAIN = 1013
 
 AUTHOR_BYTES = 8
-# Clients wait 30 s for any message; pings of the WebSocket do not count with them.
-KEEPALIVE_SECONDS = 20.0
-_NOBODY = awareness.encode([])
+# For clients that show no awareness, and so hear no echo of it: they wait 30 s for any message, and
+# pings of the WebSocket do not count with them.
+_NOBODY = frame(yjs.encode(yjs.AwarenessUpdate(awareness.encode([]))), is_text=False)
 
 
 class YjsDialect:
     """What readers of y-websocket are told of updates."""
 
     def update(self, document: OpenDocument, epoch: int, update: Update) -> bytes:
-        return frame(yjs.encode(yjs.SyncUpdate(update.body)), is_text=False)
+        return frame(yjs.encode_update(update.body), is_text=False)
 
     def stored(self, document: OpenDocument, epoch: int, update: Update) -> bytes:
         return b""
@@ -80,9 +80,6 @@ class YjsFace:
         self.clock_ms = clock_ms
         self.frame_bytes_max = frame_bytes_max
         self.dialect = YjsDialect()
-        # Those that show no awareness, and so hear no echo of it.
-        self._silent: set[YjsConnection] = set()
-        self._timer: asyncio.TimerHandle | None = None
 
     def accept(self, upgrade: Upgrade) -> Accepted | Rejected:
         name = upgrade.path.removeprefix(PREFIX)
@@ -91,21 +88,6 @@ class YjsFace:
         except ProtocolError as error:
             return Rejected(400, str(error))
         return Accepted(YjsConnection(self, name, self.token_of(upgrade)))
-
-    def keep_alive(self, connection: "YjsConnection") -> None:
-        self._silent.add(connection)
-        if self._timer is None:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(KEEPALIVE_SECONDS, self._tell_silent)
-
-    def let_be(self, connection: "YjsConnection") -> None:
-        self._silent.discard(connection)
-
-    def _tell_silent(self) -> None:
-        self._timer = None
-        for connection in list(self._silent):
-            connection.tell_awareness(_NOBODY)
-            self.keep_alive(connection)
 
 
 class YjsConnection:
@@ -164,7 +146,7 @@ class YjsConnection:
         self._member = member
         self._send(yjs.SyncStep1(folding_of(self._document).state_vector()))
         face.rooms.enter(self._name, member.connection, self.tell_awareness)
-        face.keep_alive(self)
+        self._peer.keep_warm(_NOBODY)
         face.documents.feed(member, self._name)
 
     def received(self, data: bytes, is_text: bool) -> None:
@@ -174,8 +156,21 @@ class YjsConnection:
         if is_text:
             self._peer.close(MALFORMED, "malformed: y-websocket speaks binary frames")
             return
+        face = self._face
+        if (update := yjs.read_short_update(data, face.frame_bytes_max)) is not None:
+            face.documents.take_later(self._take_update, update)
+        else:
+            # In the order in which they came.
+            face.documents.take_arrived()
+            self._attempt(lambda: self._take(member, yjs.decode(data, face.frame_bytes_max)))
+
+    def _take_update(self, update: bytes) -> None:
+        if (member := self._member) is not None:
+            self._attempt(lambda: self._mutate(member, update))
+
+    def _attempt(self, act: Callable[[], None]) -> None:
         try:
-            self._take(member, yjs.decode(data, self._face.frame_bytes_max))
+            act()
         except LimitExceededError as error:
             self._peer.close(TOO_MUCH, f"limit: {error}")
         except ProtocolError as error:
@@ -195,9 +190,9 @@ class YjsConnection:
     def closed(self, code: int, reason: str) -> None:
         if self._expiry is not None:
             self._expiry.cancel()
+        self._face.documents.take_arrived()
         member, self._member = self._member, None
         if member is not None:
-            self._face.let_be(self)
             self._face.rooms.leave(self._name, member.connection)
             self._face.documents.leave(member)
 
@@ -222,11 +217,9 @@ class YjsConnection:
 
     def _show(self, member: Member, entries: list[awareness.Entry]) -> None:
         self._face.rooms.show(self._name, member.connection, entries)
-        if any(entry.state is not None for entry in entries):
-            # It renews its state, and hears the echo of that.
-            self._face.let_be(self)
-        else:
-            self._face.keep_alive(self)
+        # Who shows itself renews its state, and hears the echo of that.
+        is_shown = any(entry.state is not None for entry in entries)
+        self._peer.keep_warm(b"" if is_shown else _NOBODY)
 
     def _mutate(self, member: Member, update: bytes) -> None:
         # Who may only read shares a document with those who write: what it types stays with it.

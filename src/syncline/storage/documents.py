@@ -9,6 +9,7 @@ else knows it.
 """
 
 import struct
+from functools import lru_cache
 from hashlib import blake2b
 
 import msgspec
@@ -44,8 +45,13 @@ def stream_of(name: str) -> StreamId:
 
 
 def encode_entry(author: str, clock: int, body: bytes) -> bytes:
+    return _entry_head(author) + _CLOCK.pack(clock) + body
+
+
+@lru_cache(maxsize=1_024)
+def _entry_head(author: str) -> bytes:
     name = author.encode()
-    return bytes((ENTRY_VERSION, len(name))) + name + _CLOCK.pack(clock) + body
+    return bytes((ENTRY_VERSION, len(name))) + name
 
 
 def decode_entry(payload: bytes) -> tuple[str, int, bytes]:

@@ -11,6 +11,8 @@ passes the end of its input. Whatever it is given, it raises MalformedMessageErr
 LimitExceededError and nothing else.
 """
 
+from collections.abc import Callable
+from re import Match
 from typing import Final
 
 from syncline.errors import LimitExceededError, MalformedMessageError
@@ -65,10 +67,21 @@ class Reader:
         return self._take(self.var_uint())
 
     def var_string(self) -> str:
+        return self.text(self.var_uint())
+
+    def text(self, byte_count: int) -> str:
+        """So many bytes of UTF-8."""
         try:
-            return self.var_bytes().decode()
+            return self._take(byte_count).decode()
         except UnicodeDecodeError:
             raise MalformedMessageError("a text in the message is no UTF-8") from None
+
+    def match(self, pattern: Callable[[bytes, int], Match[bytes] | None]) -> Match[bytes] | None:
+        """Pass over what the `match` of a pattern finds here, if anything."""
+        found = pattern(self._data, self._at)
+        if found is not None:
+            self._at = found.end()
+        return found
 
     def count(self, each_bytes_min: int) -> int:
         """A number of things that take at least so many bytes each, all of them still to come."""
@@ -130,6 +143,14 @@ class Reader:
         value = self._data[self._at : end]
         self._at = end
         return value
+
+
+def small_number(encoded: bytes) -> int:
+    """Of a varUint that is known to be whole and within the limit."""
+    number = 0
+    for byte in reversed(encoded):
+        number = number << 7 | byte & 0x7F
+    return number
 
 
 def _cut() -> MalformedMessageError:

@@ -75,6 +75,22 @@ def decode(data: bytes | bytearray | memoryview, bytes_max: int = limits.frame_b
     return frame
 
 
+def read_short_update(data: bytes, bytes_max: int = limits.frame_bytes_max) -> bytes | None:
+    """The update in a frame that holds one of less than 128 bytes: what somebody types.
+
+    None for all other frames, which `decode` reads or refuses.
+    """
+    size = len(data) - 3
+    if (
+        0 <= size < 0x80
+        and data[2] == size
+        and data.startswith(b"\x00\x02")
+        and len(data) <= bytes_max
+    ):
+        return data[3:]
+    return None
+
+
 def _read(reader: Reader) -> Frame:
     kind = reader.var_uint()
     if kind == _SYNC:
@@ -103,7 +119,7 @@ def encode(frame: Frame) -> bytes:
         case SyncStep2(update=update):
             return b"\x00\x01" + var_bytes(update)
         case SyncUpdate(update=update):
-            return b"\x00\x02" + var_bytes(update)
+            return encode_update(update)
         case AwarenessUpdate(update=update):
             return b"\x01" + var_bytes(update)
         case AuthDenied(reason=reason):
@@ -112,3 +128,8 @@ def encode(frame: Frame) -> bytes:
             return b"\x03"
         case _:
             assert_never(frame)
+
+
+def encode_update(update: bytes) -> bytes:
+    """`encode` of a `SyncUpdate`, which is nearly all that is ever sent."""
+    return b"\x00\x02" + var_bytes(update)

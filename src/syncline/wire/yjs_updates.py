@@ -11,13 +11,18 @@
 would be folded at every start. The library that folds takes the process down for some of it:
 lengths of zero, clocks past 2^31-1, a client that comes twice, an item that follows itself. Whether
 the other items that one refers to fit it is not looked at: that takes the document.
+
+Nearly every update is what a keystroke makes, and nearly every struct of a large one is a piece of
+text between others: both are matched as a whole, which costs a fifth of reading number by number
+(bench: documents).
 """
 
+import re
 from collections.abc import Callable, Mapping
 
 from syncline.errors import LimitExceededError, MalformedMessageError
 from syncline.values import limits
-from syncline.wire.lib0 import Reader, var_uint
+from syncline.wire.lib0 import Reader, small_number, var_uint
 
 EMPTY_UPDATE = b"\x00\x00"
 EMPTY_STATE_VECTOR = b"\x00"
@@ -54,8 +59,49 @@ def encode_state_vector(vector: Mapping[int, int]) -> bytes:
     return b"".join(parts)
 
 
+# Written as short as it can be: then numbers are equal if their bytes are, and one is less than
+# another if it has fewer bytes, or as many and less from the end.
+_NUMBER = rb"(\x00|[\x80-\xff]{0,6}[\x01-\x7f]|[\x80-\xff]{7}[\x01-\x0f])"
+# Below 2^28: with a short text behind it a clock is far from its limit.
+_CLOCK = rb"(\x00|[\x80-\xff]{0,3}[\x01-\x7f])"
+# A text item between others, up to its length; ids of one neighbour, or of both.
+_TEXT_ITEM = rb"(?:[\x84\x44\xa4\x64]%b%b|[\xc4\xe4]%b%b%b%b)([\x01-\x7f])" % (
+    (_NUMBER, _CLOCK) * 3
+)
+_match_text_item = re.compile(_TEXT_ITEM).match
+_match_typed = re.compile(rb"\x01\x01%b%b%b" % (_NUMBER, _CLOCK, _TEXT_ITEM)).match
+
+
+def is_typed_text(data: bytes) -> bool:
+    """Whether this is, beyond doubt, an update: one short text in ASCII, put between others.
+
+    `check_update` takes it, and so does every library; most of what is not this is an update too.
+    """
+    found = _match_typed(data)
+    if found is None:
+        return False
+    client, clock, one, at_one, left, at_left, right, at_right, length = found.groups()
+    start, end = found.end(), len(data) - 1
+    return (
+        length[0] == end - start
+        and data[end] == 0
+        and data[start:end].isascii()
+        and _is_earlier(client, clock, one or left, at_one or at_left)
+        and (one is not None or _is_earlier(client, clock, right, at_right))
+    )
+
+
+def _is_earlier(client: bytes, clock: bytes, other: bytes, at: bytes) -> bool:
+    """Whether an item may refer to another: it is somebody else's, or came before."""
+    if other != client:
+        return True
+    return len(at) < len(clock) or (len(at) == len(clock) and at[::-1] < clock[::-1])
+
+
 def check_update(data: bytes) -> None:
     """Raise MalformedMessageError or LimitExceededError for what cannot be an update."""
+    if is_typed_text(data):
+        return
     reader = Reader(data)
     clients: set[int] = set()
     for _ in range(_count_clients(reader)):
@@ -108,6 +154,8 @@ def _not_zero(length: int) -> int:
 
 def _skip_struct(reader: Reader, client: int, clock: int) -> int:
     """Its length, which is how far the clock advances. Client and clock are its own."""
+    if (found := reader.match(_match_text_item)) is not None:
+        return _skip_matched_text(reader, found, client, clock)
     info = reader.byte()
     kind = info & _KIND
     if kind in (_REMOVED, _GAP):
@@ -117,6 +165,19 @@ def _skip_struct(reader: Reader, client: int, clock: int) -> int:
         raise MalformedMessageError(f"{kind} is no kind of content in a Yjs update")
     _skip_place(reader, info, client, clock)
     return skip_content(reader)
+
+
+def _skip_matched_text(reader: Reader, found: re.Match[bytes], client: int, clock: int) -> int:
+    one, at_one, left, at_left, right, at_right, length = found.groups()
+    _check_before(one or left, at_one or at_left, client, clock)
+    if right is not None:
+        _check_before(right, at_right, client, clock)
+    return _text_length(reader.text(length[0]))
+
+
+def _check_before(other: bytes, at: bytes, client: int, clock: int) -> None:
+    if small_number(other) == client and small_number(at) >= clock:
+        raise _refers_to_later()
 
 
 def _skip_place(reader: Reader, info: int, client: int, clock: int) -> None:
@@ -141,7 +202,11 @@ def _skip_id(reader: Reader, client: int, clock: int) -> None:
     earlier = reader.var_uint()
     _check_clock(earlier)
     if is_own and earlier >= clock:
-        raise MalformedMessageError("an item in a Yjs update refers to itself or to a later one")
+        raise _refers_to_later()
+
+
+def _refers_to_later() -> MalformedMessageError:
+    return MalformedMessageError("an item in a Yjs update refers to itself or to a later one")
 
 
 def _skip_texts(reader: Reader) -> int:
@@ -157,9 +222,12 @@ def _skip_binary(reader: Reader) -> int:
 
 
 def _skip_text(reader: Reader) -> int:
-    text = reader.var_string()
+    return _not_zero(_text_length(reader.var_string()))
+
+
+def _text_length(text: str) -> int:
     # Clocks count as JavaScript does: two for what is outside the basic plane.
-    return _not_zero(len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2)
+    return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
 
 
 def _skip_embed(reader: Reader) -> int:

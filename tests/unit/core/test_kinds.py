@@ -119,6 +119,19 @@ def test_yjs_at_rest_answers_as_before() -> None:
     assert not state.has_news(doc.get_update())
 
 
+def test_yjs_makes_no_document_for_who_brings_nothing_and_asks_for_all() -> None:
+    updates, doc = yjs_updates("a")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("syncline.core.kinds.yjs.pycrdt.Doc", None)
+        state = YjsFolding()
+        assert state.state_vector() == b"\x00"
+        assert state.updates_since(b"\x00") == [b"\x00\x00"]
+        assert not state.has_news(b"\x00\x00")
+        apply(state, *updates)
+        state.rest()
+    assert state.state_vector() == doc.get_state()
+
+
 def test_yjs_knows_what_is_news() -> None:
     updates, doc = yjs_updates("a", "b", "-")
     state = YjsFolding()

@@ -71,6 +71,7 @@ class FakePeer:
         # Whether what was sent was text; both at once would be a fault.
         self.was_text: set[bool] = set()
         self.closed_with: tuple[int, str] | None = None
+        self.warm_frames = b""
 
     def send(self, payload: bytes, *, is_text: bool) -> None:
         if self.closed_with is None:
@@ -87,6 +88,14 @@ class FakePeer:
                 length, start = int.from_bytes(frames[2:10], "big"), 10
             self.payloads.append(frames[start : start + length])
             frames = frames[start + length :]
+
+    def offer_framed(self, frames: bytes) -> bool:
+        if self.is_writable:
+            self.send_framed(frames)
+        return self.is_writable
+
+    def keep_warm(self, frames: bytes) -> None:
+        self.warm_frames = frames
 
     def pause_reading(self) -> None:
         self.is_paused = True

@@ -239,7 +239,8 @@ def test_another_library_agrees(parts: list[tuple[int, bytes]]) -> None:
     for index, (opcode, _) in enumerate(found):
         # The other one checks text when the application reads it, and stops at a close frame.
         if opcode == CLOSE:
-            assert found[: index + 1] == expected[: index + 1]
+            # Inside a message it does not show the close frame, but has seen it.
+            assert found[: index + 1] == expected[: index + 1] or found[:index] == expected
             return
     code = None if reader.violation is None else reader.violation.code
     if code == INVALID_TEXT:

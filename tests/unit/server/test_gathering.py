@@ -9,7 +9,7 @@ from syncline.server.faces import Accepted, Rejected, Upgrade
 from syncline.server.frames import close_frame
 from syncline.server.gathering import WebSockets, address_key
 from syncline.server.websocket import WebSocket, WebSocketLimits
-from tests.unit.server.socket_rig import HandTransport, RecordingHandler
+from tests.unit.server.socket_rig import HandTransport, RecordingHandler, masked
 
 
 def asked(path: str = "/sync", remote: str = "192.0.2.1") -> Upgrade:
@@ -143,3 +143,29 @@ async def test_silence_is_watched_only_while_somebody_is_there() -> None:
     assert b"slow: nothing was heard" in transport.writes[-1]
     transport.close()
     assert sockets._heartbeat is None
+
+
+async def test_who_shows_life_is_looked_at_once_an_interval() -> None:
+    sockets = WebSockets(WebSocketLimits(heartbeat_seconds=8.0))
+    sockets.register("/sync", face)
+    loop = asyncio.get_running_loop()
+    socket, _ = opened(sockets)
+    looks: list[float] = []
+    seconds = 0.0
+    beat = socket.beat
+
+    def counted(now: float) -> float:
+        looks.append(now)
+        return beat(now)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(type(socket), "beat", lambda _self, now: counted(now))
+        start = loop.time()
+        patched.setattr(loop, "time", lambda: start + seconds)
+        for passed in range(81):
+            seconds = float(passed)
+            socket.data_received(masked(b"x"))
+            sockets._beat()
+    assert 8 <= len(looks) <= 11
+    socket.connection_lost(None)
+    assert not any(sockets._slots.values()), "who left is not kept"

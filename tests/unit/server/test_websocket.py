@@ -140,6 +140,59 @@ def test_a_silent_peer_is_pinged_once_and_then_given_up() -> None:
     assert rig.handler.ends == [(1008, "slow: nothing was heard for 41 s")]
 
 
+def beat_for(rig: SocketRig, seconds: int) -> list[tuple[int, bytes]]:
+    """Look whenever it is due; when what was written."""
+    start, written = rig.loop.now, list[tuple[int, bytes]]()
+    while rig.loop.now < start + seconds:
+        before = len(rig.sent)
+        wait_seconds = rig.socket.beat(rig.loop.now)
+        rig.loop.pass_time()
+        if rig.sent[before:]:
+            written.append((round(rig.loop.now - start), rig.sent[before:]))
+        assert wait_seconds > 0
+        rig.loop.pass_time(wait_seconds)
+    return written
+
+
+def test_who_wants_to_hear_something_does_though_nothing_happens() -> None:
+    rig = SocketRig(heartbeat_seconds=20)
+    rig.socket.keep_warm(b"warm")
+    ping = ping_frame()
+    # One write where both are due; a ping is for the program behind, and that has time.
+    expected = [(25, b"warm"), (50, b"warm"), (75, b"warm"), (100, b"warm"), (120, ping)]
+    assert beat_for(rig, 121) == expected
+    rig.receive(masked(b"", 0x8A))
+    assert beat_for(rig, 100)[0] == (20, b"warm"), "what was written last counts"
+    assert rig.handler.ends == []
+
+
+def test_both_are_one_write_and_nobody_warm_is_kept_for_ever() -> None:
+    rig = SocketRig(heartbeat_seconds=25)
+    rig.socket.keep_warm(b"warm")
+    written = beat_for(rig, 290)
+    assert written[5] == (150, b"warm" + ping_frame())
+    beat_for(rig, 60)
+    assert rig.handler.ends == [(1008, "slow: nothing was heard for 300 s")]
+
+
+def test_what_was_sent_keeps_warm_too_and_who_does_not_read_is_let_be() -> None:
+    rig = SocketRig(heartbeat_seconds=20, waiting_bytes_max=1_000)
+    rig.socket.keep_warm(b"warm")
+    rig.loop.pass_time(20)
+    rig.socket.send_framed(b"news")
+    rig.loop.pass_time()
+    assert beat_for(rig, 26) == [(25, b"warm")]
+    rig.socket.keep_warm(b"")
+    rig.receive(masked(b"", 0x8A))
+    assert beat_for(rig, 21) == [(20, ping_frame())]
+    stuck = SocketRig(room=0, heartbeat_seconds=20, waiting_bytes_max=1_000, slow_seconds_max=999)
+    stuck.socket.keep_warm(b"warm")
+    stuck.socket.send_framed(b"x" * 2_000)
+    stuck.loop.pass_time(30)
+    stuck.socket.beat(stuck.loop.now)
+    assert stuck.socket.waiting_bytes == 2_000
+
+
 def test_who_is_not_listened_to_is_not_silent() -> None:
     rig = SocketRig(heartbeat_seconds=20)
     rig.socket.pause_reading()
@@ -167,6 +220,21 @@ def test_a_full_reader_is_told_apart_and_told_when_it_drains() -> None:
     assert (rig.socket.is_writable, rig.handler.drained_count) == (True, 1)
     rig.loop.pass_time(3_600)
     assert rig.handler.ends == []
+
+
+def test_an_offer_is_taken_exactly_while_the_reader_is_writable() -> None:
+    rig = SocketRig(room=0, waiting_bytes_max=1_000)
+    assert rig.socket.offer_framed(b"a" * 900)
+    assert rig.socket.offer_framed(b"b" * 900)
+    assert (rig.socket.is_writable, rig.socket.offer_framed(b"c")) == (False, False)
+    rig.loop.pass_time()
+    assert (rig.socket.is_writable, rig.socket.offer_framed(b"d")) == (False, False)
+    rig.transport.take(1_800)
+    assert (rig.socket.is_writable, rig.socket.offer_framed(b"e")) == (True, True)
+    rig.loop.pass_time()
+    assert rig.socket.waiting_bytes == 1
+    rig.socket.close(1000)
+    assert not rig.socket.offer_framed(b"f")
 
 
 def test_drained_comes_also_if_all_of_it_was_taken_at_once() -> None:

@@ -1,5 +1,6 @@
 """The rules of docs/formats/yjs.md, as the router keeps them, without sockets."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -7,8 +8,8 @@ import pycrdt
 import pytest
 
 from syncline.errors import NotAuthorizedError, StoreFullError
-from syncline.server import yjs_face
 from syncline.server.faces import Rejected, Upgrade
+from syncline.server.frames import frame
 from syncline.server.open_document import DocumentOptions
 from syncline.wire import awareness, yjs
 from tests.unit.server.documents_rig import (
@@ -181,6 +182,55 @@ async def test_what_could_not_be_stored_is_told_to_nobody(
     assert [author.peer.close_code, reader.peer.close_code] == [1013, 1013], "they come again"
 
 
+async def test_what_comes_closely_together_is_one_batch_and_keeps_its_order(
+    rig: DocumentsRig,
+) -> None:
+    writer, reader = rig.yjs_joined(), rig.yjs_joined()
+    updates = yjs_updates(*"abcdefgh")
+    before = rig.committer.stats.batch_count
+    for update in updates:
+        writer.update(update)
+    await rig.settle()
+    assert [each.update for each in reader.take()] == updates
+    assert rig.committer.stats.batch_count == before + 1
+
+
+async def test_an_update_is_stored_though_its_author_leaves_at_once(rig: DocumentsRig) -> None:
+    writer, reader = rig.yjs_joined(), rig.yjs_joined()
+    writer.update(yjs_updates("last words")[0])
+    writer.drop()
+    await rig.settle()
+    assert [text_of(each.update) for each in reader.take()] == ["last words"]
+
+
+async def test_an_update_comes_before_whatever_its_author_sends_next(rig: DocumentsRig) -> None:
+    writer = rig.yjs_joined()
+    first, second = yjs_updates("a" * 20, "b" * 200)
+    writer.update(first)
+    # Too long to be put off, and it builds on the first.
+    writer.update(second)
+    await rig.settle()
+    assert head(rig) == 2
+    stored = rig.documents.find("d")
+    assert stored is not None
+    assert text_of(stored.folding.shown()) == "a" * 20 + "b" * 200
+
+
+async def test_no_more_is_put_off_than_the_limit(
+    rig: DocumentsRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("syncline.server.documents.ARRIVED_COUNT_MAX", 3)
+    writer = rig.yjs_joined()
+    document = rig.documents.find("d")
+    assert document is not None
+    for update in yjs_updates(*"abcd"):
+        writer.update(update)
+    # In the same turn of the loop: three were looked at, the last one waits.
+    assert document.machine.staged == 3
+    await rig.settle()
+    assert head(rig) == 4
+
+
 async def test_who_does_not_keep_up_reads_on_from_its_place(rig: DocumentsRig) -> None:
     author, reader = rig.yjs_joined(), rig.yjs_joined()
     updates = yjs_updates(*"abcdefgh")
@@ -323,26 +373,16 @@ async def test_who_does_not_read_is_not_sent_awareness(rig: DocumentsRig) -> Non
     assert two.take() == []
 
 
-async def test_only_who_hears_no_echo_of_itself_is_kept_alive(
-    rig: DocumentsRig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(yjs_face, "KEEPALIVE_SECONDS", 0.0)
+async def test_only_who_hears_no_echo_of_itself_is_kept_warm(rig: DocumentsRig) -> None:
     silent, shown, hidden = (rig.yjs_joined() for _ in range(3))
     shown.show(7, 1)
     hidden.show(8, 1)
+    assert hidden.peer.warm_frames == b""
     # From now on it shows nothing again, so nothing is echoed to it.
     hidden.show(8, 2, None)
-    for client in (silent, shown, hidden):
-        client.take()
-    await turns()
-    nobody = yjs.AwarenessUpdate(awareness.encode([]))
-    assert silent.take().count(nobody) > 1, "again and again"
-    assert nobody in hidden.take()
-    assert shown.take() == []
-    silent.drop()
-    hidden.drop()
-    await turns()
-    assert silent.take() == []
+    nobody = frame(yjs.encode(yjs.AwarenessUpdate(awareness.encode([]))), is_text=False)
+    assert silent.peer.warm_frames == hidden.peer.warm_frames == nobody
+    assert shown.peer.warm_frames == b""
 
 
 # Who may what.
@@ -470,8 +510,8 @@ async def test_a_document_of_another_kind_is_refused(rig: DocumentsRig) -> None:
 async def test_a_malformed_frame_ends_this_connection_alone(rig: DocumentsRig, data: bytes) -> None:
     culprit, other = rig.yjs_joined(), rig.yjs_joined()
     culprit.handler.received(data, is_text=False)
-    assert culprit.peer.close_code == 4400
     await rig.settle()
+    assert culprit.peer.close_code == 4400
     assert other.take() == []
     assert other.peer.closed_with is None
     assert head(rig) == 0
@@ -519,6 +559,7 @@ async def test_while_the_disk_does_not_keep_up_nothing_more_is_read(
     with monkeypatch.context() as patched:
         patched.setattr("syncline.server.documents.CONGESTED_BYTES", 0)
         client.update(yjs_updates("x")[0])
+        await asyncio.sleep(0)
         assert client.peer.is_paused
         await rig.settle()
     assert not client.peer.is_paused

@@ -1,11 +1,14 @@
 """Replaying segments: what a torn end, a gap and a message made to look like a batch lead to."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 import pytest
 
+from syncline.errors import DeviceError, StoreFullError
 from syncline.storage.base import StreamKind, commit
+from syncline.storage.files import File
 from syncline.storage.log import recovery, tails
 from syncline.storage.log import store as store_module
 from syncline.storage.log.format import (
@@ -205,3 +208,73 @@ def test_upkeep_takes_replayed_streams_a_share_at_a_time(monkeypatch: pytest.Mon
         store.take_job()
         left.append(len(store._residents.tails))  # pyright: ignore[reportPrivateUsage]
     assert left == [70, 40, 10, 0]
+
+
+class _FillsUp(SimulatedFiles):
+    """A disk that has no room for batches while `is_full`, though the file has its blocks."""
+
+    is_full = False
+
+    def open(self, path: str, *, create: bool = False, writable: bool = True) -> File:
+        file = super().open(path, create=create, writable=writable)
+        if path.rpartition("/")[2][:12].isdigit():
+            write = file.write
+
+            def write_or_fail(
+                offset: int, pieces: Sequence[bytes | bytearray | memoryview]
+            ) -> None:
+                if self.is_full:
+                    raise StoreFullError(path)
+                write(offset, pieces)
+
+            file.write = write_or_fail  # type: ignore[method-assign]
+        return file
+
+
+def _write_carelessly(store: LogStore, queue: StreamId, payload: bytes) -> None:
+    """As no program should: a batch counts as written though it is not."""
+    store.append(queue, payload, 1)
+    batch = store.take_batch()
+    assert batch is not None
+    with suppress(DeviceError):
+        store.write_batch(batch)
+    store.finish_batch(batch)
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_who_went_on_though_the_disk_was_full_loses_that_and_nothing_else(goes_on: bool) -> None:
+    files = _FillsUp()
+    files.make_folder("/data")
+    files.sync_folder("/")
+    chance = random.Random(3)
+    options = StoreOptions(segment_bytes=segment_bytes_min)
+
+    def opened() -> LogStore:
+        return LogStore.open("/data", files, options, now_ms=1, random_bytes=chance.randbytes)
+
+    queue = StreamId(stream_id(1))
+    store = opened()
+    store.create(queue, StreamKind.QUEUE, 100, 1)
+    store.append(queue, b"written", 1)
+    commit(store)
+    files.is_full = True
+    # Each but the first needs a segment of its own, which is there and stays empty.
+    for _ in range(4):
+        _write_carelessly(store, queue, bytes(segment_bytes_min // 2))
+    files.is_full = False
+    if goes_on:
+        _write_carelessly(store, queue, bytes(segment_bytes_min // 2))
+
+    files = files.crash(random.Random(1))
+    store = opened()
+    assert [entry.payload for entry in store.read(queue, 1, 10, MIB)] == [b"written"]
+    reasons = [damage.reason for damage in store.damage() if "never written" in damage.reason]
+    assert len(reasons) == (1 if goes_on else 0)
+    # What cannot be taken in is kept from being written over.
+    assert any(name.startswith("unreached-") for name in files.list("/data/wal")) == goes_on
+    store.append(queue, b"next", 1)
+    commit(store)
+    store.close()
+    again = opened()
+    assert [entry.payload for entry in again.read(queue, 1, 10, MIB)] == [b"written", b"next"]
+    again.close()

@@ -196,3 +196,59 @@ def test_a_state_vector_has_at_most_so_many_clients() -> None:
     count = limits.state_vector_client_count_max + 1
     with pytest.raises(LimitExceededError, match="clients in a state vector"):
         yjs_updates.decode_state_vector(var_uint(count) + bytes(2 * count))
+
+
+# ---------------------------------------------------------------- matched as a whole, or by number
+
+
+def typed_between(client: int, count: int) -> list[bytes]:
+    """Somebody types in the middle of what is there."""
+    updates: list[bytes] = []
+    document: Doc[Any] = Doc(client_id=client)
+    text = document.get("t", type=Text)
+    text += "ab"
+    subscription = document.observe(lambda event: updates.append(event.update))
+    for number in range(count):
+        text.insert(len(text) // 2, "xyz"[: 1 + number % 3])
+    document.unobserve(subscription)
+    return updates
+
+
+@pytest.mark.parametrize("client", [1, 127, 128, 1 << 31, (1 << 49) - 1, 1 << 49, (1 << 53) - 1])
+def test_what_is_typed_is_known_at_a_glance(client: int) -> None:
+    for update in typed_between(client, 40):
+        assert yjs_updates.is_typed_text(update)
+        yjs_updates.check_update(update)
+        get_state(update)
+
+
+@pytest.mark.parametrize(
+    "encoded",
+    [
+        "01 01 07 05 84 07 05 01 61 00",  # follows itself
+        "01 01 07 05 44 07 06 01 61 00",  # stands before a later one
+        "01 01 07 05 c4 07 04 07 05 01 61 00",
+        "01 01 07 85 01 84 07 86 01 01 61 00",  # the same with clocks of two bytes
+        "01 01 07 05 84 87 00 05 01 61 00",  # and with a number longer than it need be
+        "01 01 07 05 84 07 04 01 80 00",  # no UTF-8
+        "01 01 07 05 84 07 04 00 00",  # no text
+        "01 01 07 05 84 07 04 02 61 00",  # ends too early
+        "01 01 07 05 84 07 04 01 61 01",  # deletions that do not come
+        "01 01 07 05 84 07 04 01 61 00 00",  # more behind it
+        "01 01 ff ff ff ff ff ff ff 10 05 84 07 04 01 61 00",  # a client above 2^53-1
+    ],
+)
+def test_a_glance_does_not_let_pass_what_a_close_look_refuses(encoded: str) -> None:
+    update = bytes.fromhex(encoded)
+    assert not yjs_updates.is_typed_text(update)
+    with pytest.raises((MalformedMessageError, LimitExceededError)):
+        yjs_updates.check_update(update)
+
+
+def test_in_a_large_update_the_same_is_refused_whichever_way_it_is_read() -> None:
+    # Two structs, so that it is no single keystroke: the second refers to itself.
+    good = bytes.fromhex("01 02 07 05 84 07 04 01 61 c4 07 05 08 09 01 62 00")
+    bad = bytes.fromhex("01 02 07 05 84 07 04 01 61 c4 07 06 08 09 01 62 00")
+    yjs_updates.check_update(good)
+    with pytest.raises(MalformedMessageError, match="refers to itself"):
+        yjs_updates.check_update(bad)

@@ -78,6 +78,9 @@ class YjsFolding:
         return self._unfoldable_count
 
     def rest(self) -> None:
+        if self._doc is None:
+            # What was not folded stays as it came; nobody has asked for more.
+            return
         self.state()
         self.state_vector()
         self._doc = None
@@ -100,12 +103,17 @@ class YjsFolding:
 
         Raises InvalidMutationError.
         """
+        if update == _EMPTY:
+            # What a client brings that has nothing: no document is made for that.
+            return False
         self.prepare(update)
         state_vector = self.state_vector()
         rest = pycrdt.get_update(update, state_vector)
         return rest not in (_EMPTY, self._folded().get_update(state_vector))
 
     def state_vector(self) -> bytes:
+        if self._merged == _EMPTY and not (self._newer_bytes or self._early):
+            return _KNOWS_NOTHING
         if self._state_vector is None or self._tail:
             self._state_vector = self._folded().get_state()
         return self._state_vector

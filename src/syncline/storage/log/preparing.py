@@ -4,23 +4,32 @@ A file that could not be made whole is removed: its blocks may be what the disk 
 """
 
 import posixpath
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from syncline.errors import StorageError
+from syncline.errors import DeviceError, StorageError
 from syncline.storage.files import Files
 from syncline.storage.log.format import SLOT_BYTES, TABLE_HEADER_BYTES, encode_table_header
 
 _WRITE_BYTES: Final = 1 << 20
 
 
-def write_zeros(files: Files, path: str, size: int, head: bytes = b"") -> None:
-    """A durable file of `size` bytes: `head`, then zeros."""
+def write_zeros(
+    files: Files,
+    path: str,
+    size: int,
+    head: bytes = b"",
+    is_given_up: Callable[[], bool] = lambda: False,
+) -> None:
+    """A durable file of `size` bytes: `head`, then zeros. Raises DeviceError if it is given up."""
     file = files.open(path, create=True)
     try:
         file.truncate(0)
         zeros = bytes(min(size, _WRITE_BYTES))
         for offset in range(0, size, _WRITE_BYTES):
+            if is_given_up():
+                raise DeviceError(path, "preparing", "the store was closed")
             file.write(offset, [zeros[: size - offset]])
         if head:
             file.write(0, [head])

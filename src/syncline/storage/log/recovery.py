@@ -123,15 +123,29 @@ def _replay_segments(
         if first_behind is None:
             if replay.torn_tail_count:
                 _keep_torn(files, segments, number, data, replay.end)
-            for unused in numbers[step + 1 :]:
-                # Prepared for a batch that never came.
-                segments.give_up(unused)
+            for beyond in numbers[step + 1 :]:
+                _let_go_of(files, segments, beyond, replay)
             break
         data = data_behind
     if replay.damage:
         tails.report_gaps(replay.damage.append)
     progress(len(numbers), len(numbers))
     return replay
+
+
+def _let_go_of(files: Files, segments: Segments, number: int, replay: Replay) -> None:
+    """A segment behind one that holds nothing. Mostly it was prepared for a batch that never came.
+
+    If somebody went on though a write had failed it may hold batches that follow on nothing. They
+    cannot be taken in, and must not be written over.
+    """
+    data = _read_segment(files, segments, number)
+    start = number * segments.segment_bytes
+    if next_batch(data, 0, start, None, segments.tag) is None:
+        segments.give_up(number)
+        return
+    path = segments.set_aside(number)
+    replay.damage.append(Damage(path, 0, "what it holds follows on a batch that was never written"))
 
 
 def _read_segment(files: Files, segments: Segments, number: int) -> bytes:

@@ -72,9 +72,17 @@ class Segments:
 
         Under another name at once: its number is used again by the segment that comes next.
         """
+        self._rename(number, f"{self.folder}/spare-{self.epoch}-unused-{number}.wal")
+
+    def set_aside(self, number: int) -> str:
+        """It cannot be read as part of the log: keep it under a name that nobody uses."""
+        path = f"{self.folder}/unreached-{self.epoch}-{number}.bin"
+        self._rename(number, path)
+        return path
+
+    def _rename(self, number: int, path: str) -> None:
         self._open.pop(number).close()
-        spare_path = f"{self.folder}/spare-{self.epoch}-unused-{number}.wal"
-        self._files.rename(self.path(number), spare_path)
+        self._files.rename(self.path(number), path)
 
     def note_epoch(self, position: int, epoch: int) -> None:
         """Records from `position` on carry `epoch`."""

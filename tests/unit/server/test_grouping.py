@@ -1,0 +1,55 @@
+"""Updates wait for company, and only where there is any."""
+
+from syncline.server.grouping import Grouping
+
+GROUP_MS = 4
+
+
+def test_the_first_update_after_a_quiet_moment_does_not_wait() -> None:
+    grouping = Grouping(GROUP_MS)
+    assert grouping.wait_seconds(100.0) == 0
+    grouping.taken(1, 100.0)
+    assert grouping.wait_seconds(100.004) == 0
+
+
+def test_those_that_follow_closely_wait_until_the_group_is_over() -> None:
+    grouping = Grouping(GROUP_MS)
+    grouping.taken(1, 100.0)
+    assert abs(grouping.wait_seconds(100.001) - 0.003) < 1e-9
+    grouping.taken(3, 100.004)
+    assert abs(grouping.wait_seconds(100.005) - 0.003) < 1e-9
+
+
+def test_who_sends_one_after_the_other_is_not_slowed_down() -> None:
+    grouping = Grouping(GROUP_MS)
+    now, waited = 100.0, 0
+    for _ in range(100):
+        seconds = grouping.wait_seconds(now)
+        waited += seconds > 0
+        grouping.taken(1, now + seconds)
+        now += seconds + 0.001
+    assert 1 <= waited <= 6
+
+
+def test_when_others_come_waiting_begins_again() -> None:
+    grouping = Grouping(GROUP_MS)
+    now = 100.0
+    for _ in range(3):
+        grouping.wait_seconds(now)
+        grouping.taken(1, now)
+        now += 0.001
+    # By now it has given up waiting. From here on five arrive in each group.
+    waits: list[bool] = []
+    for _ in range(40):
+        seconds = grouping.wait_seconds(now)
+        waits.append(seconds > 0)
+        grouping.taken(5, now + seconds)
+        now += seconds + 0.001
+    assert not waits[0]
+    assert all(waits[20:])
+
+
+def test_without_a_group_nobody_waits() -> None:
+    grouping = Grouping(0)
+    grouping.taken(5, 100.0)
+    assert grouping.wait_seconds(100.0) == 0
