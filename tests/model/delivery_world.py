@@ -2,87 +2,26 @@
 
 The store is a row of numbers for each queue, the network a list of events for each session. The
 shell does here what the router does, in smaller steps: that a message became durable and that
-somebody looks at its queue are two steps, and so are the pages of a fold. After each step the world
-says whether what must hold does.
-
-Names of steps: what, session, queue. Names of events: what, queue, sequence.
+somebody looks at its queue are two steps, and so are the pages of a fold.
 """
 
-from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
-from syncline.core.deliveries import Deliveries, Fold, MessageReader
-from syncline.core.subscriptions import Deleted, Effect, Ended, ServiceEnded, Session
-
-SERVICE = b"service"
-
-Step = tuple[str, int, bytes]
-Event = tuple[str, bytes, int]
-
-NOTHING: frozenset[tuple[bytes, int]] = frozenset()
-
-
-@dataclass(frozen=True)
-class Setting:
-    """Who takes part, what may happen, and how often."""
-
-    # For each session whether it speaks for the service.
-    services: tuple[bool, ...]
-    # For each queue whether it is associated with the service at first.
-    associated: tuple[bool, ...]
-    messages: int
-    subscriptions: int
-    connections: int
-    # Waiting in the queues at first, durable.
-    backlog: int = 0
-    # Each of these at most so often: get, lose, delete, expire, pause, dissolve.
-    get: int = 0
-    lose: int = 0
-    delete: int = 0
-    expire: int = 0
-    pause: int = 0
-    dissolve: int = 0
-    # Whether it takes a step of its own until a message is durable.
-    stages: bool = False
-    # The rule that the shell has to keep: register, then look.
-    looks_after_registering: bool = True
-
-
-class Client(NamedTuple):
-    """One client: what is on its way to it, and what it was told."""
-
-    inbox: tuple[Event, ...] = ()
-    # Taken and never to be acknowledged.
-    lost: frozenset[tuple[bytes, int]] = NOTHING
-    # What it believes to read: queues, or the service. And where it has used GET.
-    reads: frozenset[bytes] = frozenset()
-    fetched: frozenset[bytes] = frozenset()
-    # Sent since it last subscribed to or lost the queue, and still in the store.
-    told: frozenset[tuple[bytes, int]] = NOTHING
-    # What it was told to have ended: queues, or the service.
-    ended: frozenset[bytes] = frozenset()
-    # Of what waited when it asked for everything, what was not sent; None: it is owed no ALLS.
-    owed: frozenset[tuple[bytes, int]] | None = None
-    # It speaks for the service, but never asked for what waited in these queues.
-    unasked: frozenset[bytes] = frozenset()
-
-
-class Row(NamedTuple):
-    """A queue in the store: first <= durable + 1, durable <= staged."""
-
-    service: bytes | None
-    first: int = 1
-    durable: int = 0
-    staged: int = 0
-    exists: bool = True
-    # Sequences that may be gone: somebody took them, or they expired.
-    spent: frozenset[int] = frozenset()
-
-    @property
-    def head(self) -> int | None:
-        return self.first if self.exists and self.first <= self.durable else None
+from syncline.core.deliveries import Deliveries, Fold
+from syncline.core.subscriptions import Deleted, Effect, Ended, ServiceEnded
+from tests.model.delivery_parts import (
+    SERVICE,
+    Client,
+    Event,
+    Row,
+    Setting,
+    Step,
+    cloned,
+    message_id,
+    reader_key,
+    without,
+)
 
 
 class World:
@@ -467,55 +406,6 @@ class World:
         row = self.rows[queue]
         return row.exists and row.service is not None and row.first <= seq
 
-    # What must hold.
-
-    def check(self) -> None:
-        readers = [each for state in self.core._sessions.values() for each in state.readers()]
-        for queue, row in self.rows.items():
-            reader = self.core.reader_of(queue, row.service) if row.exists else None
-            for other in readers:
-                if other is not reader:
-                    assert queue not in other.held, "a message is with the queue's reader alone"
-                    assert queue not in other.due, "nothing is due to who does not read"
-            assert row.spent.issuperset(range(1, row.first)), "nothing is lost"
-            if reader is not None:
-                assert reader.session in self.slots, "who is gone reads nothing"
-                self._check_reader(queue, row, reader)
-            self._check_belief(queue, row, reader)
-        for slot, number in enumerate(self.numbers):
-            if number is not None:
-                self._check_promise(self.clients[slot], number)
-
-    def _check_belief(self, queue: bytes, row: Row, reader: MessageReader | None) -> None:
-        for slot, client in enumerate(self.clients):
-            believes = row.exists and (row.service or queue) in client.reads
-            is_true = reader is not None and reader.session == self.numbers[slot]
-            assert believes == is_true, "who reads a queue knows, and who does not was told"
-
-    def _check_reader(self, queue: bytes, row: Row, reader: MessageReader) -> None:
-        client = self.clients[self.slots[reader.session]]
-        if (held := reader.held.get(queue)) is not None:
-            is_sent = ("MSG", queue, held.seq) in client.inbox or (queue, held.seq) in client.lost
-            assert is_sent, "what is outstanding can be acknowledged"
-        elif row.head is not None and queue not in client.unasked:
-            is_coming = (
-                queue in reader.due
-                or reader.is_lapsed
-                or queue in self.looks
-                or any(fold is reader.fold and queue > after for fold, after in self.folds)
-            )
-            assert is_coming, "nothing is stuck"
-
-    def _check_promise(self, client: Client, number: int) -> None:
-        service = self.core._sessions[number].service
-        fold = service.fold if service is not None else None
-        owes_alls = fold is not None and fold.says_alls
-        assert owes_alls == (client.owed is not None), "ALLS in every case"
-        if fold is not None:
-            assert any(each is fold for each, _ in self.folds), "a fold that is begun goes on"
-        if service is not None and service.is_lapsed:
-            assert self.core.is_paused(number), "who can take more has not lapsed"
-
     def key(self) -> object:
         return (
             tuple(self.clients),
@@ -543,58 +433,7 @@ class World:
         )
 
 
-def reader_key(reader: MessageReader | None) -> object:
-    return reader and (
-        tuple(sorted(reader.queues)),
-        tuple(sorted(reader.held.items())),
-        tuple(reader.due),
-        reader.fold is not None and reader.fold.says_alls,
-        reader.fold is not None,
-        reader.has_folded,
-        reader.is_lapsed,
-    )
-
-
-def without(messages: frozenset[tuple[bytes, int]], queue: bytes) -> frozenset[tuple[bytes, int]]:
-    return frozenset(each for each in messages if each[0] != queue) if messages else messages
-
-
-def message_id(queue: bytes, seq: int) -> bytes:
-    return b"%s%d" % (queue, seq)
-
-
-def cloned(core: Deliveries) -> Deliveries:
-    there = type(core)()
-    memory: dict[int, MessageReader] = {}
-    for number, state in core._sessions.items():
-        own, service = cloned_reader(state.own, memory), cloned_reader(state.service, memory)
-        there._sessions[number] = Session(own, service, state.is_paused)
-    for queue, reader in core._subscribers.items():
-        there._subscribers[queue] = memory.get(id(reader)) or copied(reader)
-    for name, reader in core._owners.items():
-        there._owners[name] = memory.get(id(reader)) or copied(reader)
-    there._fetched = {number: each.copy() for number, each in core._fetched.items()}
-    there._fold_count = core._fold_count
-    return there
-
-
-def cloned_reader(
-    reader: MessageReader | None, memory: dict[int, MessageReader]
-) -> MessageReader | None:
-    if reader is not None:
-        memory[id(reader)] = copied(reader)
-    return reader and memory[id(reader)]
-
-
-def copied(reader: MessageReader) -> MessageReader:
-    there = type(reader)(reader.session, reader.service)
-    there.queues, there.due = reader.queues.copy(), reader.due.copy()
-    there.held, there.fold = reader.held.copy(), reader.fold
-    there.has_folded, there.is_lapsed = reader.has_folded, reader.is_lapsed
-    return there
-
-
-def world(setting: Setting, machine: type[Deliveries] = Deliveries) -> World:
+def begin(setting: Setting, machine: type[Deliveries] = Deliveries) -> World:
     """Every client is connected."""
     made = World(setting, machine())
     for index, of_service in enumerate(setting.associated):
@@ -615,23 +454,3 @@ def world(setting: Setting, machine: type[Deliveries] = Deliveries) -> World:
     for slot in range(len(setting.services)):
         made._connect(slot)
     return made
-
-
-def explore(setting: Setting, machine: type[Deliveries] = Deliveries) -> int:
-    """All states within the setting; raises with the steps that lead to a broken rule."""
-    first = world(setting, machine)
-    seen = {first.key()}
-    waiting: deque[tuple[World, tuple[Step, ...]]] = deque([(first, ())])
-    while waiting:
-        here, path = waiting.popleft()
-        for step in here.steps():
-            there = here.clone()
-            try:
-                there.take_step(step)
-                there.check()
-            except AssertionError as error:
-                raise AssertionError(f"{error}; after {[*path, step]}") from error
-            if (key := there.key()) not in seen:
-                seen.add(key)
-                waiting.append((there, (*path, step)))
-    return len(seen)

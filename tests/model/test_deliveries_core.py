@@ -14,7 +14,9 @@ import pytest
 from syncline.core.deliveries import Acknowledged, Deliveries, Fold, MessageReader
 from syncline.core.subscriptions import Effect
 from syncline.values import limits
-from tests.model.delivery_world import Setting, Step, explore, world
+from tests.model.delivery_parts import Setting, Step
+from tests.model.delivery_rules import check, explore
+from tests.model.delivery_world import begin
 
 S, P = True, False  # a session of the service, a plain one; likewise queues
 
@@ -96,13 +98,13 @@ def test_long_walks_through_everything_break_no_rule(seed: int) -> None:
         dissolve=random.randrange(2),
         stages=True,
     )
-    here = world(setting)
+    here = begin(setting)
     path: list[Step] = []
     while steps := list(here.steps()):
         path.append(random.choice(steps))
         try:
             here.take_step(path[-1])
-            here.check()
+            check(here)
         except AssertionError as error:
             raise AssertionError(f"{error}; after {path}") from error
         if len(path) == 400:

@@ -24,6 +24,7 @@ from syncline.cli import (
     looking,
     services,
     serving,
+    smp_queues,
 )
 from syncline.errors import SynclineError
 
@@ -62,6 +63,7 @@ app.command("serve")(serving.serve)
 app.command("inspect")(looking.inspect)
 app.command("tail")(looking.tail)
 app.add_typer(documents.app, name="document")
+app.add_typer(smp_queues.app, name="queue")
 app.add_typer(services.app, name="service")
 app.add_typer(certificates.app, name="certificate")
 app.command("verify")(looking.verify)

@@ -1,6 +1,7 @@
 """`syncline serve`."""
 
 import asyncio
+import resource
 import sys
 from importlib import import_module
 from importlib.util import find_spec
@@ -22,6 +23,13 @@ def _new_event_loop() -> asyncio.AbstractEventLoop:
     if find_spec("uvloop") is None:
         return asyncio.new_event_loop()
     return cast(asyncio.AbstractEventLoop, import_module("uvloop").new_event_loop())
+
+
+def _allow_many_files() -> None:
+    """As many as this user may have: each connection is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def serve(
@@ -61,6 +69,7 @@ def serve(
         router = Router(settings, log, lambda facts: _announce(output, facts), load_pages())
         return await router.run()
 
+    _allow_many_files()
     with asyncio.Runner(loop_factory=_new_event_loop) as runner:
         code = runner.run(run())
     raise typer.Exit(code)

@@ -1,10 +1,11 @@
-"""What the verbs of `syncline queue` do with a router, for as long as it takes."""
+"""What the verbs of `syncline queue` do, with the store and with a router."""
 
 import secrets
 import time
 from base64 import b64encode
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, closing, contextmanager
+from pathlib import Path
 
 from syncline.cli.output import Output, printable
 from syncline.client.smp import letters, queues
@@ -22,11 +23,14 @@ from syncline.client.smp.agent_events import (
 from syncline.client.smp.agent_records import Account, StoredQueue
 from syncline.client.smp.agent_session import AgentOptions
 from syncline.client.smp.agent_store import AgentStore
+from syncline.client.smp.envelopes import DATA_BYTES_MAX as DATA_BYTES_MAX
 from syncline.client.smp.queue_uris import QueueUri
 from syncline.errors import (
+    ConfigError,
     LinkClosedError,
     MalformedMessageError,
     NotAuthorizedError,
+    QueueExistsError,
     UnknownQueueError,
 )
 from syncline.links.private_keys import PrivateKey
@@ -40,11 +44,65 @@ from syncline.wire.smp.keys import KeyKind
 
 # One queue at a time needs no service.
 _OPTIONS = AgentOptions(uses_services=False)
+_PAGE_COUNT = 1_000
 
 
-async def create(store: AgentStore, account: Account, name: str, mode: QueueMode) -> StoredQueue:
-    """A queue at the router of the account, kept in the store."""
-    address = store.address(account.server_id)
+@contextmanager
+def opened(path: Path) -> Generator[AgentStore]:
+    """The store; made if there is none. Raises ConfigError."""
+    if path.is_dir():
+        raise ConfigError(f"{path} is a folder; --store names a file")
+    with closing(AgentStore(path)) as store:
+        yield store
+
+
+def queue_of(store: AgentStore, user: str, name: str) -> StoredQueue:
+    """Raises UnknownQueueError."""
+    queue = store.queue_named(store.user(user), name)
+    if queue is None:
+        raise UnknownQueueError(repr(name))
+    return queue
+
+
+def listed(store: AgentStore, user: str) -> list[dict[str, str | None]]:
+    """What can be told of each queue."""
+    found: list[dict[str, str | None]] = []
+    user_id, after = store.user(user), ""
+    while page := store.queues(user_id, after, _PAGE_COUNT):
+        found += [_facts(store, queue) for queue in page]
+        after = page[-1].name
+    return found
+
+
+def print_address(output: Output, store: AgentStore, queue: StoredQueue) -> None:
+    if output.is_json:
+        output.json(_facts(store, queue))
+    else:
+        output.plain(str(letters.address_of(store, queue)))
+
+
+def _facts(store: AgentStore, queue: StoredQueue) -> dict[str, str | None]:
+    has_address = queue.envelope_key is not None
+    return {
+        "name": queue.name,
+        "mode": queue.mode.name.lower(),
+        "router": str(store.address(queue.account.server_id)),
+        "address": str(letters.address_of(store, queue)) if has_address else None,
+    }
+
+
+# Verbs that talk to a router.
+
+
+async def create(
+    store: AgentStore, user: str, name: str, router: str, *, is_contact: bool
+) -> StoredQueue:
+    """A queue at the router, kept in the store. Raises QueueExistsError if the name is taken."""
+    address = RouterAddress.parse(router)
+    account = Account(store.user(user), store.server(address))
+    if store.queue_named(account.user_id, name) is not None:
+        raise QueueExistsError(name)
+    mode = QueueMode.CONTACT if is_contact else QueueMode.MESSAGING
     async with connected(address) as link:
         try:
             new = await queues.create(link, mode=mode, password=address.password, subscribes=False)
@@ -65,9 +123,10 @@ async def create(store: AgentStore, account: Account, name: str, mode: QueueMode
         return queue
 
 
-async def send(store: AgentStore, user_id: int, to: QueueUri, data: bytes) -> None:
-    async with connected(to.router) as link:
-        await letters.send_letter(link, store, user_id, to, data)
+async def send(store: AgentStore, user: str, to: str, data: bytes) -> None:
+    uri = QueueUri.parse(to)
+    async with connected(uri.router) as link:
+        await letters.send_letter(link, store, store.user(user), uri, data)
 
 
 async def fetch(output: Output, store: AgentStore, queue: StoredQueue, count: int | None) -> None:

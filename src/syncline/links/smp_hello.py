@@ -88,6 +88,8 @@ class Greeting:
         self._router_key = _checked_key(hello, tls, wanted.fingerprint, now)
         self.version = _version(hello.versions, wanted)
         self._session_id = hello.session_id
+        self._router_hello = hello
+        self._alpn = tls.alpn
         self._wanted = wanted
         self._key = PrivateKey.new(KeyKind.X25519, entropy)
         self._service_key: PrivateKey | None = None
@@ -125,6 +127,8 @@ class Greeting:
             secret,
             chain_keys(self._session_id, secret) if is_encrypted else None,
             None if answer is None else self._service(answer),
+            self._router_hello,
+            self._alpn,
         )
 
     def _service_hello(self) -> ServiceHello | None:

@@ -240,14 +240,20 @@ class SmpLink:
     async def request_many(
         self, requests: Sequence[Request], *, timeout_s: float | None = None
     ) -> list[Outcome]:
-        """What became of each, in their order. A router may do them in any order."""
+        """What became of each, in their order; those that the link did not live to send have its
+        end. A router may do them in any order."""
         futures: list[asyncio.Future[RouterMessage]] = []
         for index, request in enumerate(requests, 1):
-            futures.append(await self.start(request, timeout_s=timeout_s))
+            await self._until_room()
+            if self._end is not None:
+                break
+            futures.append(self._stage(request, timeout_s, None))
             if index % _TURN_REQUEST_COUNT == 0:
                 # Signing takes its time, and others want the loop too.
                 await asyncio.sleep(0)
-        return [await _outcome(future) for future in futures]
+        outcomes = [await _outcome(future) for future in futures]
+        unsent_count = len(requests) - len(futures)
+        return outcomes + [self._ended_error() for _ in range(unsent_count)]
 
     def _stage(
         self, request: Request, timeout_s: float | None, corr_id: bytes | None

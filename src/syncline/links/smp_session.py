@@ -10,6 +10,7 @@ from syncline.wire.smp.authorizations import authenticate, sign
 from syncline.wire.smp.boxes import padded, unpadded
 from syncline.wire.smp.chains import BlockChain, ChainKeys
 from syncline.wire.smp.commands import Command, New, Nsub, Nsubs, Sub, Subs, encode_command
+from syncline.wire.smp.hellos import RouterHello
 from syncline.wire.smp.keys import KeyKind, PublicKey
 from syncline.wire.smp.transmissions import BLOCK_BYTES, encode_transmission, signed_bytes
 
@@ -37,6 +38,8 @@ class SmpSession:
         secret: bytes,
         chains: ChainKeys | None,
         service: LinkService | None,
+        hello: RouterHello | None = None,
+        alpn: str | None = None,
     ) -> None:
         self.version = version
         self.session_id = session_id
@@ -44,6 +47,10 @@ class SmpSession:
         # Agreed from the keys of both hellos: a proxy boxes what it forwards with it.
         self.secret = secret
         self.service = service
+        # As it was checked: a proxy shows it to its clients.
+        self.hello = hello
+        # What was agreed on in TLS: who may be asked for more than the public protocol.
+        self.alpn = alpn
         self._sealing: BlockChain | None = None
         self._opening: BlockChain | None = None
         if chains is not None:

@@ -63,7 +63,7 @@ class AccessGate:
                 error = NotAuthorizedError("send the token as `Authorization: Bearer …`")
                 await error_answer(error)(scope, receive, send)
                 return
-        elif _is_foreign(headers):
+        elif _is_foreign(headers, scope.get("scheme", "http")):
             answer = plain_error(
                 403,
                 "FOREIGN_ORIGIN",
@@ -80,11 +80,10 @@ class AccessGate:
         return is_same and kind.lower() == "bearer"
 
 
-def _is_foreign(headers: Headers) -> bool:
+def _is_foreign(headers: Headers, scheme: str) -> bool:
     host = headers.get("host", "")
-    return not is_for_this_machine(host) or headers.get("origin", f"http://{host}") != (
-        f"http://{host}"
-    )
+    own = f"{scheme}://{host}"
+    return not is_for_this_machine(host) or headers.get("origin", own) != own
 
 
 def _route(scope: MutableMapping[str, Any]) -> str:

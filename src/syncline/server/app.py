@@ -32,7 +32,7 @@ from syncline.server.logs import Log
 from syncline.server.metrics import Metrics
 from syncline.server.queues import Queues
 from syncline.server.settings import Settings
-from syncline.server.smp.assembly import Smp, listen_for_smp, open_records
+from syncline.server.smp.assembly import Smp, Web, listen_for_smp, open_records
 from syncline.server.tokens import Tokens
 from syncline.storage.base import Store
 from syncline.storage.files import DiskFiles
@@ -98,6 +98,11 @@ class Router:
         )
         self._stop = asyncio.Event()
 
+    @property
+    def _serves_web_sockets(self) -> bool:
+        settings = self._settings
+        return settings.documents_enabled or (settings.smp_enabled and settings.smp_web_sockets)
+
     async def run(self) -> int:
         """Serve until told to stop; return the exit code. Raises SynclineError before it serves."""
         token = read_token(self._settings)
@@ -107,7 +112,7 @@ class Router:
             connection_count_max=self._settings.http_connection_count_max,
             request_seconds_max=self._settings.http_request_seconds_max,
             stop_seconds_max=self._settings.upkeep_stop_seconds_max,
-            web_sockets=self._web_sockets if self._settings.documents_enabled else None,
+            web_sockets=self._web_sockets if self._serves_web_sockets else None,
         )
         try:
             smp_listener = listen_for_smp(self._settings) if self._settings.smp_enabled else None
@@ -187,7 +192,8 @@ class Router:
         self._api.attach(queues, HotBackup(store, self._files, self._folder, clock_ms))
         address = ""
         if smp is not None and smp_listener is not None:
-            address = str(smp.start(smp.identity(), smp_listener))
+            web = Web(server, self._web_sockets)
+            address = str(smp.start(smp.identity(), smp_listener, web))
             self._api.smp.attach(smp.router, address)
             self._metrics.watch_smp(smp.router, smp.records, smp.stats)
         stats = store.stats()

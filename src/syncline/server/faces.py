@@ -20,6 +20,8 @@ class Upgrade:
     subprotocols: tuple[str, ...] = field(default=(), repr=False)
     remote: str = ""
     origin: str | None = None
+    # Of the TLS connection that carries it, if we are its other end.
+    session_id: bytes | None = None
 
 
 class Peer(Protocol):

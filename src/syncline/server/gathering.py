@@ -1,6 +1,8 @@
 """All WebSockets of a router: which face they go to, how many there may be, and how they end.
 
 - A face is found by its path, or by what its path begins with if it ends in a slash.
+- Most faces are for pages and programs that are known: by their origin, by a token. A face for all
+  has its own ways to know who somebody is, and does not care which page asks.
 - Connections are counted in all and per address; of IPv6 the first 64 bits are the address, since
   whoever has one of those has them all.
 - What was sent in one turn of the loop is written at its end, for all connections together.
@@ -12,6 +14,7 @@
 import asyncio
 import ipaddress
 from collections import Counter
+from dataclasses import dataclass
 
 from syncline.server import frames
 from syncline.server.faces import Accepted, Face, Rejected, Upgrade
@@ -23,6 +26,13 @@ from syncline.server.websocket import WebSocket, WebSocketLimits
 _SLOTS_PER_HEARTBEAT = 8
 
 
+@dataclass(frozen=True, slots=True)
+class _Entrance:
+    face: Face
+    limits: WebSocketLimits
+    is_for_all: bool
+
+
 class WebSockets:
     """`is_open`: no token is asked for, whoever reaches the router may do everything."""
 
@@ -32,7 +42,7 @@ class WebSockets:
         self._limits = limits
         self._origins = tuple(normal_origin(origin) for origin in origins)
         self._is_open = is_open
-        self._faces: dict[str, Face] = {}
+        self._entrances: dict[str, _Entrance] = {}
         self._connections: dict[WebSocket, str] = {}
         self._per_address: Counter[str] = Counter()
         self._unflushed: list[WebSocket] = []
@@ -46,33 +56,50 @@ class WebSockets:
     def connection_count(self) -> int:
         return len(self._connections)
 
-    def register(self, path: str, face: Face) -> None:
-        """A path that ends in a slash stands for everything below it."""
+    def register(
+        self,
+        path: str,
+        face: Face,
+        *,
+        limits: WebSocketLimits | None = None,
+        is_for_all: bool = False,
+    ) -> None:
+        """A path that ends in a slash stands for everything below it; `/` only for itself.
+
+        `limits` are those of one connection, if not the same as for others. `is_for_all`: pages of
+        every origin may connect, under every name of the router.
+        """
         assert path.startswith("/"), "a face has an absolute path"
-        self._faces[path] = face
+        self._entrances[path] = _Entrance(face, limits or self._limits, is_for_all)
 
     # Coming.
 
-    def decide(self, upgrade: Upgrade) -> Accepted | Rejected:
-        if self._is_going_away or not self._faces:
+    def decide(self, upgrade: Upgrade, *, only_for_all: bool = False) -> Accepted | Rejected:
+        """`only_for_all`: it came where anybody may, so other faces are not there."""
+        if self._is_going_away or not self._entrances:
             return Rejected(503, "the router is starting or stopping; try again in a moment")
-        face = self._face(upgrade.path)
-        if face is None:
+        entrance = self._entrance(upgrade.path)
+        if entrance is None or (only_for_all and not entrance.is_for_all):
             return Rejected(404, "no WebSocket is served under this path")
         if len(self._connections) >= self._limits.connection_count_max:
             return Rejected(503, "there are too many connections; try again later")
         address = address_key(upgrade.remote)
         if self._per_address[address] >= self._limits.connections_per_address_max:
             return Rejected(429, "there are too many connections from this address; close some")
-        return refuse_origin(upgrade, self._origins, is_open=self._is_open) or face(upgrade)
+        if not entrance.is_for_all:
+            refused = refuse_origin(upgrade, self._origins, is_open=self._is_open)
+            if refused is not None:
+                return refused
+        return entrance.face(upgrade)
 
     def open(self, transport: asyncio.Transport, upgrade: Upgrade, accepted: Accepted) -> WebSocket:
         """The connection, counted from now on; the caller answers the handshake, then starts it."""
+        entrance = self._entrance(upgrade.path)
         socket = WebSocket(
             transport,
             accepted.handler,
             upgrade.remote,
-            self._limits,
+            self._limits if entrance is None else entrance.limits,
             asyncio.get_running_loop(),
             flush_soon=self._flush_soon,
             on_lost=self._forget,
@@ -85,12 +112,16 @@ class WebSockets:
             self._watch_silence()
         return socket
 
-    def _face(self, path: str) -> Face | None:
-        found = self._faces.get(path)
+    def _entrance(self, path: str) -> _Entrance | None:
+        found = self._entrances.get(path)
         if found is not None:
             return found
-        below = [each for each in self._faces if each.endswith("/") and path.startswith(each)]
-        return self._faces[max(below, key=len)] if below else None
+        below = [
+            each
+            for each in self._entrances
+            if each != "/" and each.endswith("/") and path.startswith(each)
+        ]
+        return self._entrances[max(below, key=len)] if below else None
 
     # Going.
 

@@ -41,6 +41,8 @@ class Request:
     http_version: str
     headers: Iterable[tuple[bytes, bytes]]
     remote: str
+    # Of the TLS connection, if we are its other end.
+    session_id: bytes | None = None
 
 
 def read_upgrade(request: Request) -> Upgrade | Rejected:
@@ -75,6 +77,7 @@ def read_upgrade(request: Request) -> Upgrade | Rejected:
         subprotocols=_listed(headers.get("sec-websocket-protocol", "")),
         remote=request.remote,
         origin=headers.get("origin"),
+        session_id=request.session_id,
     )
 
 

@@ -31,9 +31,15 @@ class HotBackup:
     """One at a time. The answer is a line of JSON for every few megabytes, and one at the end."""
 
     def __init__(
-        self, store: Store, files: Files, folder: str, clock_ms: Callable[[], int]
+        self,
+        store: Store,
+        files: Files,
+        folder: str,
+        clock_ms: Callable[[], int],
+        records: BacksUp | None = None,
     ) -> None:
         self._store = store
+        self._records = records
         self._files = files
         self._folder = folder
         self._clock_ms = clock_ms
@@ -63,7 +69,7 @@ class HotBackup:
         self._is_running = True
         try:
             copied_bytes = 0
-            with closing(store.backup(target)) as steps:
+            with closing(self._steps(store, target)) as steps:
                 while (step_bytes := await _on_thread(partial(_advance, steps))) is not None:
                     copied_bytes += step_bytes
                     if step_bytes:
@@ -78,6 +84,12 @@ class HotBackup:
             yield _line({"error": str(error)})
         finally:
             self._is_running = False
+
+    def _steps(self, store: BacksUp, target: str) -> Generator[int]:
+        """The store first: it makes the folder. Each part is as of its own moment."""
+        yield from store.backup(target)
+        if self._records is not None:
+            yield from self._records.backup(target)
 
 
 async def _on_thread(work: Callable[[], _Result]) -> _Result:

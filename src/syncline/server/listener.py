@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any, cast
 
 import httptools
+from starlette.types import Receive, Scope, Send
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import Server, ServerState
@@ -24,6 +25,8 @@ from syncline.server.handshake import Request, read_upgrade, rejecting_answer, s
 from syncline.values.limits import KIB
 
 HEAD_BYTES_MAX = 32 * KIB
+# What a transport says of its TLS connection, if we are the other end of that.
+SESSION_ID_INFO = "syncline_session_id"
 BACKLOG = 1_024
 # How old the date in a response may be.
 _DATE_SECONDS = 1.0
@@ -75,6 +78,12 @@ class BoundedConnection(HttpToolsProtocol):
         self._head_bytes = 0
         self._is_in_body = False
         self._head_deadline: asyncio.TimerHandle | None = None
+        self._only_for_all = False
+
+    def serve_only_what_is_for_all(self) -> None:
+        """Anybody may be at the other end: no requests, and no WebSockets but those for all."""
+        self._only_for_all = True
+        self.app = _nothing_here
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -141,12 +150,17 @@ class BoundedConnection(HttpToolsProtocol):
         remote = self.client[0] if self.client else ""
         upgrade = read_upgrade(
             Request(
-                self.scope["method"], self.url, self.scope["http_version"], self.headers, remote
+                self.scope["method"],
+                self.url,
+                self.scope["http_version"],
+                self.headers,
+                remote,
+                self.transport.get_extra_info(SESSION_ID_INFO),
             )
         )
         if isinstance(upgrade, Rejected):
             return upgrade
-        answer = self.web_sockets.decide(upgrade)
+        answer = self.web_sockets.decide(upgrade, only_for_all=self._only_for_all)
         return answer if isinstance(answer, Rejected) else (upgrade, answer)
 
     def _is_answering(self) -> bool:
@@ -188,6 +202,12 @@ class BoundedConnection(HttpToolsProtocol):
             self.transport.close()
 
 
+async def _nothing_here(_scope: Scope, _receive: Receive, send: Send) -> None:
+    head = [(b"content-length", b"0"), (b"connection", b"close")]
+    await send({"type": "http.response.start", "status": 404, "headers": head})
+    await send({"type": "http.response.body", "body": b""})
+
+
 class QuietServer(Server):
     """The HTTP server without its own handling of signals: stopping is the application's."""
 
@@ -211,6 +231,12 @@ class QuietServer(Server):
             with suppress(TimeoutError):
                 async with asyncio.timeout(_DATE_SECONDS):
                     await self._wants_exit.wait()
+
+    def connection(self) -> BoundedConnection:
+        """For a transport that was accepted elsewhere: it is served, bounded and ended like those
+        of the server itself."""
+        made = cast(type[BoundedConnection], self.config.http_protocol_class)
+        return made(self.config, self.server_state, {})
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         await self._serve(sockets)

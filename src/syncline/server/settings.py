@@ -138,13 +138,6 @@ class Settings:
         3_650 * DAY_SECONDS,
         "age at which messages that nobody took are dropped; 0 keeps them",
     )
-    smp_notification_seconds_max: int = _number(
-        "smp.notification_seconds_max",
-        DAY_SECONDS,
-        1,
-        30 * DAY_SECONDS,
-        "how long a notification waits in memory for its subscriber",
-    )
     smp_connection_count_max: int = _number(
         "smp.connection_count_max", 20_000, 1, 1_000_000, "connections at a time"
     )
@@ -167,9 +160,9 @@ class Settings:
     )
     smp_waiting_bytes_max: int = _number(
         "smp.waiting_bytes_max",
-        1 * MIB,
+        256 * KIB,
         64 * KIB,
-        1_024 * MIB,
+        16 * MIB,
         "bytes that may wait for a reader; above it nothing more is delivered to it",
     )
     smp_slow_seconds_max: int = _number(

@@ -112,6 +112,14 @@ def test_who_subscribes_again_is_sent_again_what_it_has_not_acknowledged(core: D
     assert offer(core, Q, None) == A
 
 
+def test_a_service_that_subscribes_again_to_a_queue_is_sent_again(core: Deliveries) -> None:
+    core.subscribe_service(A, S)
+    offer(core, Q, S)
+    offer(core, R, S)
+    assert core.subscribe(A, Q, S, former=S) == []
+    assert (offer(core, Q, S), offer(core, R, S)) == (A, None)
+
+
 def test_who_went_leaves_nothing_behind(core: Deliveries) -> None:
     core.subscribe(A, Q, None)
     offer(core, Q, None)
@@ -134,6 +142,8 @@ def test_a_session_ends_once(core: Deliveries) -> None:
     core.pause(A)
     assert core.resume(A) == Resumed((), None)
     assert core.view(A) is None
+    assert not core.is_paused(A)
+    assert not core.has_subscriptions(A)
 
 
 def test_a_session_that_is_gone_is_not_registered(core: Deliveries) -> None:
@@ -238,6 +248,7 @@ def test_marks_of_get_end_with_the_session(core: Deliveries) -> None:
 def test_the_marks_of_get_have_a_bound(core: Deliveries, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "fetched_queue_count_max", 1)
     core.get(A, Q, None)
+    assert core.is_get_only(A, Q)
     core.got(A, Q, 1, message_id(1))
     core.get(A, R, None)
     assert not core.is_get_only(A, Q)
@@ -343,6 +354,13 @@ def test_who_loses_a_queue_to_a_session_that_went_is_told(core: Deliveries) -> N
     assert offer(core, Q, S) == B
     assert core.subscribe(99, Q, None, former=S) == [Ended(B, Q)]
     assert core.held(B, Q) is None
+
+
+def test_the_owner_keeps_a_queue_that_stays_with_its_service(core: Deliveries) -> None:
+    core.subscribe_service(B, S)
+    offer(core, Q, S)
+    assert core.subscribe(99, Q, S, former=S) == []
+    assert core.held(B, Q) is not None
 
 
 def test_the_owner_is_told_of_a_deletion(core: Deliveries) -> None:
@@ -467,6 +485,17 @@ def test_a_fold_is_not_over_while_something_is_due(core: Deliveries) -> None:
     assert core.fold_ended(fold)
 
 
+def test_what_is_due_stays_so_if_the_session_subscribes_again(core: Deliveries) -> None:
+    """Else the fold would be over before the message is offered again."""
+    fold = core.subscribe_service(A, S).fold
+    assert fold is not None
+    core.pause(A)
+    offer(core, Q, S)
+    core.subscribe(A, Q, S, former=S)
+    assert not core.fold_ended(fold)
+    assert core.resume(A).due == (Q,)
+
+
 def lapse(core: Deliveries, session: int) -> None:
     core.pause(session)
     for number in range(limits.service_due_count_max + 1):
@@ -477,6 +506,7 @@ def test_a_service_for_which_too_much_is_due_is_gone_through_again(core: Deliver
     core.subscribe(A, Q, S)
     lapse(core, A)
     assert not core.wants(Q, S), "the fold will come by"
+    offer(core, Q, S)
     view = core.view(A)
     assert view is not None
     assert view.due_count == 0
@@ -489,6 +519,15 @@ def test_a_service_for_which_too_much_is_due_is_gone_through_again(core: Deliver
     assert core.wants(Q, S)
 
 
+def test_the_same_queue_is_due_once(core: Deliveries, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "service_due_count_max", 1)
+    core.subscribe_service(A, S)
+    core.pause(A)
+    offer(core, Q, S)
+    offer(core, Q, S)
+    assert core.resume(A) == Resumed((Q,), None)
+
+
 def test_a_fold_that_lapsed_begins_again_and_still_ends_with_alls(core: Deliveries) -> None:
     fold = core.subscribe_service(A, S).fold
     assert fold is not None
@@ -499,6 +538,15 @@ def test_a_fold_that_lapsed_begins_again_and_still_ends_with_alls(core: Deliveri
     assert again.says_alls
     assert not core.fold_is_current(fold)
     assert core.fold_ended(again)
+
+
+def test_a_fold_that_only_catches_up_says_no_alls_if_it_lapses(core: Deliveries) -> None:
+    core.subscribe(A, Q, S)
+    for _ in range(2):
+        lapse(core, A)
+        fold = core.resume(A).fold
+        assert fold is not None
+        assert not fold.says_alls
 
 
 def test_what_is_due_to_a_plain_session_is_no_more_than_it_subscribed_to(
@@ -536,10 +584,15 @@ def test_a_view_counts_what_a_session_has(core: Deliveries) -> None:
         is_paused=True,
         is_folding=False,
     )
-    core.subscribe_service(B, S)
+    fold = core.subscribe_service(B, S).fold
+    assert fold is not None
     view = core.view(B)
     assert view is not None
     assert (view.service, view.is_folding) == (S, True)
+    core.fold_ended(fold)
+    view = core.view(B)
+    assert view is not None
+    assert not view.is_folding
 
 
 def test_a_session_has_subscriptions_or_not(core: Deliveries) -> None:

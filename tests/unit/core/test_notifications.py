@@ -68,6 +68,15 @@ def test_what_waits_for_a_service_is_taken_by_who_speaks_for_it(core: Notificati
     assert taken(core, A) == [(N, 1)]
 
 
+def test_what_waits_for_one_notifier_of_a_service_outlives_another(core: Notifications) -> None:
+    notify(core, N, S, 1)
+    notify(core, M, S, 2)
+    core.deleted(N, S)
+    core.subscribe_service(A, S)
+    assert taken(core, A) == [(M, 2)]
+    assert not core._waiting_of, "a service for which nothing waits costs nothing"
+
+
 def test_subscribing_again_for_a_service_is_not_new(core: Notifications) -> None:
     core.subscribe_service(A, S)
     assert not core.subscribe_service(A, S).is_new
@@ -191,8 +200,16 @@ def test_what_waits_for_a_notifier_that_left_its_service_stays(core: Notificatio
     core.forget(N, S)
     core.resume(A)
     assert taken(core, A) == []
+    core.subscribe_service(C, S)
+    assert taken(core, C) == []
     core.subscribe(B, N, None)
     assert taken(core, B) == [(N, 1)]
+
+
+def test_a_notifier_that_is_forgotten_has_no_subscriber(core: Notifications) -> None:
+    core.subscribe(A, N, None)
+    core.forget(N, None)
+    assert notify(core, N, None, 1) == [None]
 
 
 # --------------------------------------------------------------------------- bounds
@@ -242,6 +259,14 @@ def test_what_waited_for_a_day_is_dropped(core: Notifications) -> None:
     core.resume(A)
     assert taken(core, A) == [(N, 2)]
     assert (core.waiting_count, core.dropped_count) == (0, 1)
+
+
+def test_all_that_waits_may_be_too_old(core: Notifications) -> None:
+    notify(core, N, S, 1, 2)
+    notify(core, M, None, 3)
+    assert core.expire(NOW_MS + limits.notification_ms_max + 1) == 3
+    core.subscribe_service(A, S)
+    assert (taken(core, A), core.waiting_count) == ([], 0)
 
 
 # --------------------------------------------------------------------------- any order

@@ -87,6 +87,8 @@ class Peer:
         self._commands: list[tuple[Transmission, Command]] = []
         # How many transmissions each block had.
         self.block_counts: list[int] = []
+        # What is written, in place of writing it.
+        self.held: list[bytes] | None = None
 
     @property
     def version(self) -> int:
@@ -158,6 +160,9 @@ class Peer:
         await self.write_raw(padded(content, BLOCK_BYTES))
 
     async def write_raw(self, data: bytes) -> None:
+        if self.held is not None:
+            self.held.append(data)
+            return
         self._writer.write(data)
         async with asyncio.timeout(WAIT_S):
             await self._writer.drain()

@@ -94,7 +94,7 @@ async def refused(script: Script, error: type[SynclineError], match: str) -> Non
         assert peer.hello is None
 
 
-# ----------------------------------------------------------------------------------------- the hello
+# ---------------------------------------------------------------------------------------- the hello
 
 
 async def test_command_is_answered_over_the_highest_common_version() -> None:
@@ -108,6 +108,11 @@ async def test_command_is_answered_over_the_highest_common_version() -> None:
         assert link.version == peer.version == 20
         assert link.session_id == peer.session_id
         assert link.session.is_encrypted
+        assert link.session.alpn == "smp/1"
+        shown = link.session.hello
+        assert shown is not None
+        assert shown.key is not None
+        assert shown.key.chain == identity().chain
 
 
 @pytest.mark.parametrize("version", range(6, 21))
@@ -266,7 +271,7 @@ async def test_next_host_is_tried() -> None:
         await link.close()
 
 
-# ------------------------------------------------------------------------------------------ services
+# ----------------------------------------------------------------------------------------- services
 
 CREDENTIALS = make_service_credentials(datetime.now(UTC))
 LOGIN = ServiceLogin(CREDENTIALS, ServiceRole.MESSAGING)
@@ -339,7 +344,7 @@ async def test_service_is_offered_to_who_knows_its_role(
         assert (link.service is not None) is is_offered
 
 
-# ------------------------------------------------------------------------------------------ commands
+# ----------------------------------------------------------------------------------------- commands
 
 
 @pytest.mark.parametrize(
@@ -429,7 +434,7 @@ async def test_message_too_large_for_a_block_ends_the_link() -> None:
             await link.request(Send(b"F", bytes(17_000)), QUEUE)
 
 
-# ---------------------------------------------------------------------------------------------- time
+# --------------------------------------------------------------------------------------------- time
 
 
 async def test_command_without_an_answer_ends_in_time() -> None:
@@ -511,7 +516,7 @@ async def test_silence_alone_does_not_end_a_link() -> None:
         assert link.end is None
 
 
-# -------------------------------------------------------------------------------------------- events
+# ------------------------------------------------------------------------------------------- events
 
 
 async def test_router_is_slowed_down_when_nobody_takes_events() -> None:
@@ -519,7 +524,7 @@ async def test_router_is_slowed_down_when_nobody_takes_events() -> None:
     async with connected(options=options) as (link, peer):
         count = 1_000
         sending = asyncio.create_task(_tell_many(peer, count))
-        while link._stream.is_reading:
+        while link._stream.is_reading:  # noqa: ASYNC110 (nothing is told when it stops)
             await asyncio.sleep(0)
         assert len(link._events) < 4 + 20, "no more than what one read brought"
         for number in range(count):
@@ -584,7 +589,7 @@ async def test_commands_wait_while_too_many_are_under_way() -> None:
         assert await answers == [Sok()] * 6
 
 
-# ----------------------------------------------------------------------------------------------- end
+# ---------------------------------------------------------------------------------------------- end
 
 
 async def test_lost_connection_ends_what_waits() -> None:
@@ -639,22 +644,15 @@ async def test_blocks_are_whole_however_the_network_cuts_them() -> None:
     async with connected() as (link, peer):
         answer = asyncio.create_task(link.request(Ping()))
         transmission, _ = await peer.receive()
-        sent: list[bytes] = []
-        write, peer.write_raw = peer.write_raw, _collect(sent)  # type: ignore[method-assign]
+        peer.held = []
         await peer.tell(QUEUE, End())
         await peer.send((transmission.corr_id, b"", Pong()))
-        [first, second] = sent
+        [first, second] = peer.held
+        peer.held = None
         for piece in (first[:1], first[1:16_000], first[16_000:] + second[:5], second[5:]):
-            await write(piece)
+            await peer.write_raw(piece)
         assert await answer == Pong()
         assert await link.next_event() == LinkEvent(QUEUE, End())
-
-
-def _collect(sent: list[bytes]) -> object:
-    async def collect(data: bytes) -> None:
-        sent.append(data)
-
-    return collect
 
 
 async def test_keys_are_not_shown() -> None:

@@ -233,6 +233,7 @@ def test_defaults_can_be_written_in_a_file() -> None:
     assert set(tomllib.loads(text)) == {
         "store",
         "queues",
+        "smp",
         "http",
         "websocket",
         "documents",

@@ -4,20 +4,29 @@ import json
 import random
 import threading
 from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from syncline.server import hot_backup
 from syncline.server.hot_backup import HotBackup
 from syncline.storage.base import StreamKind, commit
-from syncline.storage.files import File
+from syncline.storage.copies import check_copy, read_manifest
+from syncline.storage.files import DiskFiles, File
 from syncline.storage.log.store import LogStore
 from syncline.storage.options import StoreOptions
+from syncline.storage.records.base import commit as commit_records
+from syncline.storage.records.sqlite import SqliteRecords
 from syncline.testing.files import SimulatedFiles
 from syncline.values.ids import StreamId
 from syncline.values.limits import segment_bytes_min
+from syncline.values.queue_records import QueueMode, QueueRecord
 
 STREAM = StreamId(bytes(range(24)))
+RECORD = QueueRecord(
+    StreamId(bytes(range(1, 25))), (b"key",), bytes(32), bytes(range(2, 26)), QueueMode.MESSAGING
+)
 
 
 class WatchedFiles(SimulatedFiles):
@@ -92,3 +101,28 @@ async def test_upkeep_goes_on_if_nobody_waits_for_the_end(
     assert subject.store.take_job() is None, "the files are needed as they are"
     await lines.aclose()
     assert subject.store.take_job() is not None
+
+
+async def test_records_are_copied_with_the_store(tmp_path: Path) -> None:
+    files, folder, target = DiskFiles(), tmp_path / "data", tmp_path / "copy"
+    options = StoreOptions(segment_bytes=segment_bytes_min)
+    chance = random.Random(5).randbytes
+    store = LogStore.open(str(folder), files, options, now_ms=1, random_bytes=chance)
+    records = SqliteRecords.open(str(folder), files)
+    records.create_queue(RECORD)
+    commit_records(records)
+    records.create_queue(replace(RECORD, recipient_id=STREAM, sender_id=bytes(24)))
+    backup = HotBackup(store, files, str(folder), lambda: 1, records)
+    lines = [json.loads(line) async for line in backup.run(str(target))]
+    assert lines[-1]["done"]
+    assert records.queue(STREAM) is not None
+    records.close()
+    store.close()
+
+    manifest = read_manifest(files, str(target))
+    assert "records.sqlite" in {file.path for file in manifest.files}
+    list(check_copy(files, str(target), manifest))
+    copy = SqliteRecords.open(str(target), files)
+    assert copy.queue(RECORD.recipient_id) == RECORD
+    assert copy.queue(STREAM) is None, "it was not durable"
+    copy.close()

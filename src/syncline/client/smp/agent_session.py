@@ -97,7 +97,10 @@ class AgentSession:
         world: World,
         options: AgentOptions,
         repair: Repair | None = None,
+        *,
+        subscribes_all: bool = True,
     ) -> None:
+        """Without `subscribes_all` only what is asked for is subscribed, until `subscribe_all`."""
         self.account = account
         self.subscriptions = SessionSubscriptions()
         self._store = store
@@ -111,6 +114,7 @@ class AgentSession:
         self._service_not_before_s = float("-inf")
         # Commands that wait for a connection.
         self._demand_count = 0
+        self._subscribes_all = subscribes_all
         # Queues in the store have to be looked through.
         self._must_scan = True
         self._must_verify = False
@@ -138,12 +142,13 @@ class AgentSession:
 
     def subscribe_all(self) -> None:
         """Everything in the store, also what another connection took over."""
-        self._must_scan = True
-        if self._receiver.is_displaced:
-            self._receiver.is_displaced = False
-            # A connection that was displaced may not be given its service back: take a new one.
-            if self._link is not None:
-                self._link.cut()
+        self._subscribes_all = self._must_scan = True
+        self._receiver.is_displaced = False
+        link = self._link
+        is_of_service = link is not None and link.service is not None and self._is_settled
+        if link is not None and is_of_service and self.subscriptions.active_service is None:
+            # One that was displaced may not be given its service back: take a new one.
+            link.cut()
         self._wake()
 
     def subscribe(self, queues: Sequence[bytes]) -> None:
@@ -252,10 +257,13 @@ class AgentSession:
             return True
         if self._receiver.is_displaced:
             return False
-        wants_all = self._store.service(self.account).wants_all
         return self.subscriptions.pending_count > 0 or (
-            wants_all and self._store.has_queues(self.account)
+            self._wants_all() and self._store.has_queues(self.account)
         )
+
+    def _wants_all(self) -> bool:
+        """The intent in the store, unless this agent is here for something else."""
+        return self._subscribes_all and self._store.service(self.account).wants_all
 
     # ---------------------------------------------------------------------------------- the service
 
@@ -284,7 +292,7 @@ class AgentSession:
             self._store.save_service_id(self.account, told)
             if change is ServiceChange.CHANGED:
                 self._lose_service("the router knows us as another service")
-        is_wanted = stored.wants_all and not self._receiver.is_displaced
+        is_wanted = self._wants_all() and not self._receiver.is_displaced
         if link.service is not None and is_wanted:
             await self._subscribe_service(link, link.service)
 
@@ -376,17 +384,19 @@ class AgentSession:
 
     async def _subscribe_pending(self, link: Link) -> None:
         """What lost its connection, or was asked for by name."""
-        tried: set[bytes] = set()
-        while True:
-            count = self._options.page_count + len(tried)
-            ids = [each for each in self.subscriptions.next_pending(count) if each not in tried]
+        found = self.subscriptions
+        # Asked for, and not answered with yes or no.
+        stuck: set[bytes] = set()
+        while not self._receiver.is_displaced:
+            count = self._options.page_count + len(stuck)
+            ids = [each for each in found.next_pending(count) if each not in stuck]
             if not ids:
                 return
-            tried.update(ids)
-            found = self._store.subscribable(self.account, ids)
-            for gone in set(ids) - {each.entity_id for each in found}:
-                self.subscriptions.forgotten(gone)
-            await self._subscribe_page(link, found)
+            page = self._store.subscribable(self.account, ids)
+            for gone in set(ids) - {each.entity_id for each in page}:
+                found.forgotten(gone)
+            await self._subscribe_page(link, page)
+            stuck.update(each for each in ids if found.is_pending(each))
 
     async def _scan(self, link: Link) -> None:
         """What the store has and no service stands for."""
@@ -394,10 +404,10 @@ class AgentSession:
             return
         self._must_scan = False
         place: tuple[int, bytes] | None = None
-        wants_all = self._store.service(self.account).wants_all
-        while wants_all and (
-            page := self._store.unassociated(self.account, place, self._options.page_count)
-        ):
+        while self._wants_all() and not self._receiver.is_displaced:
+            page = self._store.unassociated(self.account, place, self._options.page_count)
+            if not page:
+                break
             place = page[-1].place
             await self._subscribe_page(link, self._missing(page))
         if self._must_verify:

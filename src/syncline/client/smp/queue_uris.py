@@ -85,6 +85,10 @@ def _text(value: bytes) -> str:
 
 def _bytes(text: str) -> bytes:
     try:
-        return urlsafe_b64decode(text.encode("ascii"))
+        value = urlsafe_b64decode(text.encode("ascii"))
     except (Base64Error, ValueError):
-        raise MalformedMessageError("the address of a queue is not in base64url") from None
+        value = b""
+    # The library passes over what it does not know.
+    if _text(value) != text:
+        raise MalformedMessageError("the address of a queue is not in base64url")
+    return value

@@ -87,7 +87,7 @@ class Receiver:
             task.cancel()
 
     def take_rest(self, link: Link) -> None:
-        """What came before the end and was not looked at. Messages come again; the rest does not."""
+        """What came before the end and was not looked at. Only messages come again."""
         for event in link.take_events():
             self._take_state(link, event.entity_id, event.message)
 
@@ -177,10 +177,12 @@ class Receiver:
                 # Whoever subscribed it without our service has taken it out of that.
                 self._store.dissociate(account, [entity_id])
                 self._subscriptions.ended(entity_id)
+                self._shrink_service(link)
                 tell(QueueEnd(account, entity_id))
             case Deld():
                 self._store.forget(account, entity_id)
                 self._subscriptions.forgotten(entity_id)
+                self._shrink_service(link)
                 self._shown.forget(account, entity_id)
                 tell(QueueDeleted(account, entity_id))
             case Ends(count=count, ids_hash=ids_hash):
@@ -191,6 +193,11 @@ class Receiver:
                 self._take_late_subscription(link, entity_id, message)
             case _:
                 pass  # Late answers to commands that were given up.
+
+    def _shrink_service(self, link: Link) -> None:
+        sub = self._store.service(self._account).expected
+        if self._subscriptions.active_service is not None and sub is not None:
+            self._subscriptions.service_subscribed(link.session_id, sub)
 
     def _end_service(self, link: Link, sub: ServiceSub) -> None:
         if link.service is None or link.service.service_id != sub.service_id:

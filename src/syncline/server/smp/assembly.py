@@ -5,13 +5,21 @@ import secrets
 import socket
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
-from syncline.certificates import Identity, open_identity
-from syncline.errors import StorageError
+from syncline.certificates import (
+    ROUTER_CHAIN_COUNT_MIN,
+    Identity,
+    check_chain,
+    open_identity,
+)
+from syncline.errors import ConfigError, MalformedMessageError, StorageError
 from syncline.server.committer import Committer
-from syncline.server.listener import listen
+from syncline.server.gathering import WebSockets
+from syncline.server.listener import BoundedConnection, QuietServer, listen
 from syncline.server.logs import Log
+from syncline.server.origins import is_loopback
 from syncline.server.queues import Queues
 from syncline.server.settings import Settings
 from syncline.server.smp.addressing import certificate_folder, router_address
@@ -25,14 +33,22 @@ from syncline.server.smp.proxy_targets import Resolver, Targets, reach_of
 from syncline.server.smp.proxying import Proxying, ProxyOptions, connecting
 from syncline.server.smp.router import SmpRouter
 from syncline.server.smp.session import Sessions
+from syncline.server.smp.silence import SilenceWatch
 from syncline.server.smp.tasks import Tasks
-from syncline.server.smp.transport import SmpListener
+from syncline.server.smp.tls_transport import http_face
+from syncline.server.smp.transport import HttpFace, SmpListener
+from syncline.server.smp.web_socket import PATH, SmpFace
+from syncline.server.smp.web_socket import limits_of as web_socket_limits_of
 from syncline.storage.base import Store
 from syncline.storage.files import Files
 from syncline.storage.records.base import Records
 from syncline.storage.records.memory import MemoryRecords
 from syncline.storage.records.sqlite import SqliteRecords
 from syncline.wire.smp.addresses import RouterAddress
+
+# How often in its time a silent session is looked at.
+_LOOKS_PER_SILENCE = 8
+_RENEWAL_DUE = timedelta(days=30)
 
 
 def open_records(settings: Settings, folder: str, files: Files) -> Records:
@@ -58,6 +74,8 @@ def limits_of(settings: Settings) -> TransportLimits:
         connection_count_max=settings.smp_connection_count_max,
         connections_per_address_max=settings.smp_connections_per_address_max,
         hello_seconds_max=settings.smp_handshake_seconds_max,
+        waiting_bytes_high=settings.smp_waiting_bytes_max,
+        waiting_bytes_low=settings.smp_waiting_bytes_max // 4,
         slow_seconds_max=settings.smp_slow_seconds_max,
         close_seconds_max=settings.upkeep_stop_seconds_max,
     )
@@ -75,6 +93,27 @@ def open_forwarding(settings: Settings, resolver: Resolver, log: Log) -> Forward
     options = proxy_options_of(settings)
     connect = connecting(Targets(options.reach, resolver.resolve), options.link_options())
     return Forwarding(Proxying(options, connect, Tasks(log), time.monotonic, secrets.token_bytes))
+
+
+def serves_requests_over_tls(settings: Settings) -> bool:
+    """Whether the port of SMP is as well guarded as that of HTTP has to be.
+
+    If not, SMP over WebSockets is all that is served there: what has no token of its own must not
+    be reached from other machines by way of another port.
+    """
+    if is_loopback(settings.smp_host):
+        return True
+    has_token = bool(settings.http_token or settings.http_token_file)
+    has_open_documents = settings.documents_enabled and not settings.has_token_keys
+    return settings.http_allow_remote and has_token and not has_open_documents
+
+
+@dataclass(frozen=True, slots=True)
+class Web:
+    """What SMP over WebSockets is served by, and what the port of SMP serves HTTP with."""
+
+    server: QuietServer
+    sockets: WebSockets
 
 
 def listen_for_smp(settings: Settings) -> socket.socket:
@@ -120,24 +159,64 @@ class Smp:
             self.forwarding,
         )
         self.forwarding.attach(self.router)
+        self._silence = SilenceWatch(
+            settings.smp_idle_seconds_max, self.router.is_session_subscribed
+        )
         self._expiry = ExpiryWalk(store, records, self.router.expire, clock_ms)
 
     def identity(self) -> Identity:
         """Made at the first start. Raises ConfigError."""
-        return open_identity(certificate_folder(self._settings), datetime.now(UTC))
+        now = datetime.now(UTC)
+        identity = open_identity(certificate_folder(self._settings), now)
+        try:
+            check_chain(identity.chain, now, count_min=ROUTER_CHAIN_COUNT_MIN)
+        except MalformedMessageError as error:
+            raise ConfigError(
+                f"the certificates for SMP cannot be used: {error}; `syncline certificate renew` "
+                "makes a new leaf"
+            ) from error
+        if identity.leaf_until - now < _RENEWAL_DUE:
+            self._log.warning("renew the leaf certificate", until=identity.leaf_until.isoformat())
+        return identity
 
-    def start(self, identity: Identity, listening: socket.socket) -> RouterAddress:
+    def start(
+        self, identity: Identity, listening: socket.socket, web: Web | None = None
+    ) -> RouterAddress:
         """Let clients in; the address that they know the router by."""
         loop = asyncio.get_running_loop()
         transport_limits = limits_of(self._settings)
         sessions = Sessions(self.router, transport_limits, self.stats, loop)
         host = Host(identity, sessions, self._tasks, lambda: datetime.now(UTC), secrets.token_bytes)
-        self._listener = SmpListener(host, transport_limits, self.stats, loop)
+        face = self._open_web(web, host) if web and self._settings.smp_web_sockets else None
+        self._listener = SmpListener(host, transport_limits, self.stats, loop, face)
         self._listener.start([listening])
         if self._settings.smp_expire_after_seconds:
             self._tasks.start(self._expiry.run(), "expiry of messages")
+        if self._settings.smp_idle_seconds_max:
+            self._tasks.start(self._watch_silence(sessions), "silent sessions")
         port = int(listening.getsockname()[1])
         return router_address(self._settings, identity.fingerprint, port)
+
+    def _open_web(self, web: Web, host: Host) -> HttpFace:
+        settings = self._settings
+        face = SmpFace(host, settings.smp_handshake_seconds_max)
+        limits = web_socket_limits_of(settings)
+        web.sockets.register(PATH, face.accept, limits=limits, is_for_all=True)
+        serves_requests = serves_requests_over_tls(settings)
+
+        def make_connection() -> BoundedConnection:
+            made = web.server.connection()
+            if not serves_requests:
+                made.serve_only_what_is_for_all()
+            return made
+
+        return http_face(make_connection, asyncio.get_running_loop())
+
+    async def _watch_silence(self, sessions: Sessions) -> None:
+        seconds = max(1.0, self._settings.smp_idle_seconds_max / _LOOKS_PER_SILENCE)
+        while True:
+            await asyncio.sleep(seconds)
+            self._silence.look(sessions, time.monotonic())
 
     # Housekeeping of the process (`housekeeping.Tenant`).
 

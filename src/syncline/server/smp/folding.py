@@ -35,7 +35,7 @@ class FindsUnread(Protocol):
     """A store that can tell which of many streams have something, without reading any."""
 
     def unread_among(self, streams: Sequence[bytes]) -> list[StreamId]:
-        """In their order, those that exist and have entries, staged ones too."""
+        """In the order of their ids, those that exist and have entries, staged ones too."""
         ...
 
 

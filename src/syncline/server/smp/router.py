@@ -114,11 +114,11 @@ class SmpRouter:
     def dropped_notification_count(self) -> int:
         return self._parts.notifications.dropped_count
 
-    def has_subscriptions(self, session: SmpSession) -> bool:
-        """A session without any may be closed when it is silent for long."""
+    def is_session_subscribed(self, number: int) -> bool:
+        """Whether it reads anything; one that does not may be closed when it is silent for long."""
         return self._parts.deliveries.has_subscriptions(
-            session.number
-        ) or self._parts.notifications.has_subscriptions(session.number)
+            number
+        ) or self._parts.notifications.has_subscriptions(number)
 
     def relieve(self) -> None:
         """Some upkeep is done: commands that wait for room may try again."""

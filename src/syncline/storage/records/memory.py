@@ -273,6 +273,9 @@ class MemoryRecords:
     def repair_digests(self) -> list[DigestMismatch]:
         return []
 
+    def checkpoint(self) -> None:
+        """There is nothing to do."""
+
     # Committing.
 
     def take_batch(self, *, acknowledgements: bool = True) -> Batch | None:

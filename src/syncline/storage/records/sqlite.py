@@ -29,6 +29,7 @@ from syncline.storage.records.base import (
 from syncline.storage.records.layers import Layer
 from syncline.storage.records.schema import FILE_NAME
 from syncline.storage.records.sqlite_connection import (
+    bring_in_wal,
     connect_reader,
     connect_writer,
     explained,
@@ -122,6 +123,14 @@ class SqliteRecords(StagedRecords):
         connection = connect_writer(self._path, self._options.page_cache_bytes)
         with closing(connection), explained(self._path, "writing"):
             return sqlite_checks.repair_digests(connection)
+
+    def checkpoint(self) -> None:
+        """Bring the WAL into the file, as far as nobody reads from it; nobody waits for that.
+
+        A batch does it too, once the WAL is large.
+        """
+        with closing(self._another_reader()) as connection, explained(self._path, "writing"):
+            bring_in_wal(connection)
 
     def backup(self, folder: str) -> Generator[int]:
         """Copy into `folder`, which is there; each step yields bytes copied, on any thread."""

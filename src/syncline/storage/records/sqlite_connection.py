@@ -122,6 +122,15 @@ def check_schema(connection: sqlite3.Connection, folder: str, path: str) -> int:
     return int(version)
 
 
+def bring_in_wal(connection: sqlite3.Connection) -> None:
+    try:
+        connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+    except sqlite3.OperationalError as error:
+        # No room for a longer file: what is in the WAL is durable there.
+        if error.sqlite_errorcode not in _FULL:
+            raise
+
+
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Generator[None]:
     """All of it or nothing; for writing."""

@@ -2,7 +2,7 @@
 
 import hashlib
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -79,7 +79,7 @@ def kept(store: AgentStore, account: Account) -> SetDigest:
     return replace(store.service(account).digest, version=0)
 
 
-# ------------------------------------------------------------------------------------------- opening
+# ------------------------------------------------------------------------------------------ opening
 
 
 def test_file_is_for_its_owner_alone(tmp_path: Path) -> None:
@@ -154,11 +154,15 @@ def test_secrets_are_not_shown(store: AgentStore, account: Account) -> None:
         secret=b"S" * 32,
         notifier=NotifierCredentials(b"n", PrivateKey(KeyKind.ED25519, b"N" * 32), b"M" * 32),
     )
-    shown = repr(queue) + repr(ServiceCredentials((b"c",), SigningKey(KeyKind.ED25519, b"P" * 32))) + repr(DH)
+    shown = (
+        repr(queue)
+        + repr(ServiceCredentials((b"c",), SigningKey(KeyKind.ED25519, b"P" * 32)))
+        + repr(DH)
+    )
     assert not [letter for letter in "KSNMPx" if letter * 8 in shown]
 
 
-# --------------------------------------------------------------------------------------- accounts
+# ----------------------------------------------------------------------------------------- accounts
 
 
 def test_servers_are_told_apart_by_their_key_as_well(store: AgentStore) -> None:
@@ -182,13 +186,14 @@ def test_new_credentials_and_another_id_give_up_all_associations(
     store.service(account)
     store.add_queue(queue_of(account, 1))
     store.add_queue(queue_of(account, 2))
-    for forget in (
+    ways: list[Callable[[], None]] = [
         lambda: store.save_credentials(account, CREDENTIALS),
         lambda: store.save_service_id(account, b"another"),
         lambda: store.forget_associations(account),
         lambda: store.forget_service_id(account),
         lambda: store.forget_credentials(account),
-    ):
+    ]
+    for forget in ways:
         associate()
         forget()
         assert kept(store, account) == EMPTY_DIGEST
@@ -294,7 +299,7 @@ def test_pages_go_on_while_what_is_on_them_is_associated(
     assert [(each.entity_id, each.key) for each in found] == [(id_of(3), KEY)]
 
 
-# ------------------------------------------------------------------------------------------ triggers
+# ----------------------------------------------------------------------------------------- triggers
 
 
 def test_roles_have_their_own_digests(store: AgentStore, account: Account) -> None:
@@ -335,6 +340,28 @@ def test_association_without_a_service_is_refused(store: AgentStore, account: Ac
     store.add_queue(queue_of(account, 1))
     with pytest.raises(sqlite3.IntegrityError, match="no service of this generation"):
         store._db.execute("UPDATE queues SET service_generation = 7")
+
+
+def test_replaced_row_leaves_the_service(store: AgentStore, account: Account) -> None:
+    columns = "user_id, server_id, name, entity_id, sender_id, mode, key_kind, key, secret"
+    store.add_queue(queue_of(account, 1, is_associated=True))
+    store._db.execute(f"REPLACE INTO queues ({columns}) SELECT {columns} FROM queues")
+    assert kept(store, account) == EMPTY_DIGEST
+
+
+def test_id_changed_by_hand_is_counted_as_it_is(store: AgentStore, account: Account) -> None:
+    store.add_queue(queue_of(account, 1, is_associated=True))
+    store._db.execute("UPDATE queues SET entity_id = ?", (id_of(2),))
+    assert kept(store, account) == digest_of({id_of(2)})
+
+
+def test_service_deleted_by_hand_takes_its_associations_along(
+    store: AgentStore, account: Account
+) -> None:
+    store.add_queue(queue_of(account, 1, is_associated=True))
+    store._db.execute("DELETE FROM services")
+    assert kept(store, account) == EMPTY_DIGEST
+    assert [each.entity_id for each in store.unassociated(account, None, 9)] == [id_of(1)]
 
 
 def test_generation_never_goes_back(store: AgentStore, account: Account) -> None:
@@ -417,12 +444,14 @@ class Digests(RuleBasedStateMachine):
 
     @rule(at=ACCOUNT_NUMBERS)
     def delete_user(self, at: int) -> None:
-        self._drop(lambda each: each.user_id == user, user := self.account(at).user_id)
+        user = self.account(at).user_id
+        self._drop(lambda each: each.user_id == user)
         self.store.delete_user(user)
 
     @rule(at=ACCOUNT_NUMBERS)
     def delete_server(self, at: int) -> None:
-        self._drop(lambda each: each.server_id == server, server := self.account(at).server_id)
+        server = self.account(at).server_id
+        self._drop(lambda each: each.server_id == server)
         self.store.delete_server(server)
 
     @rule(at=ACCOUNT_NUMBERS)
@@ -459,8 +488,7 @@ class Digests(RuleBasedStateMachine):
             )
             self.model[account].discard(id_of(queue))
 
-    def _drop(self, is_gone: object, _: int) -> None:
-        assert callable(is_gone)
+    def _drop(self, is_gone: Callable[[Account], bool]) -> None:
         self.model = {each: ids for each, ids in self.model.items() if not is_gone(each)}
         self.queues = {key: each for key, each in self.queues.items() if not is_gone(each)}
 

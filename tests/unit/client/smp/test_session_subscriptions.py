@@ -45,11 +45,16 @@ def test_hash_of_ids_is_that_of_the_wire() -> None:
 
 
 # From each state of a queue, with OLD as the current session.
+def make_active(found: SessionSubscriptions) -> None:
+    found.want([A])
+    found.subscribed(OLD, [A])
+
+
 STATES: dict[str, Callable[[SessionSubscriptions], object]] = {
     "unknown": lambda _: None,
     "pending": lambda found: found.want([A]),
-    "active": lambda found: (found.want([A]), found.subscribed(OLD, [A])),
-    "removed": lambda found: (found.want([A]), found.ended(A)),
+    "active": make_active,
+    "removed": lambda found: found.ended(A),
 }
 ACTIONS: dict[str, Callable[[SessionSubscriptions], object]] = {
     "want": lambda found: found.want([A]),
@@ -137,7 +142,7 @@ def test_pending_queues_are_taken_in_their_order() -> None:
     assert subscriptions.next_pending(9) == [A, B]
 
 
-# --------------------------------------------------------------------------------------- the service
+# -------------------------------------------------------------------------------------- the service
 
 
 def test_service_waits_for_the_answer_of_its_own_session() -> None:
@@ -191,7 +196,8 @@ def test_end_of_the_service_clears_what_is_active_and_what_is_pending() -> None:
     assert subscriptions.service_ended(NEW) is None
     assert subscriptions.active_service == sub
     assert subscriptions.service_ended(OLD) == sub
-    assert (subscriptions.pending_service, subscriptions.active_service) == (None, None)
+    found: list[ServiceSub | None] = [subscriptions.pending_service, subscriptions.active_service]
+    assert found == [None, None]
 
 
 def test_removed_queues_are_remembered_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:

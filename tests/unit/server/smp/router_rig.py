@@ -1,14 +1,13 @@
 """A router without sockets: real stores, sessions that write down what they are sent, and a disk
 that is as quick as the test wants it to be.
 
-Everything happens in the loop: a batch is written one turn after it was taken, or when the test says
-so. So a test sees each step between a command and its answer.
+Everything happens in the loop: a batch is written one turn after it was taken, or when the test
+says so. So a test sees each step between a command and its answer.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
@@ -21,6 +20,7 @@ from syncline.errors import StorageError
 from syncline.server.batch_thread import Written
 from syncline.server.committer import Committer
 from syncline.server.logs import Log
+from syncline.server.smp.dispatching import Relay
 from syncline.server.smp.faces import Answer, SessionService
 from syncline.server.smp.options import SmpOptions
 from syncline.server.smp.parts import Surroundings
@@ -173,9 +173,7 @@ class Service:
     key: OwnKey = field(default_factory=OwnKey.make)
 
     def session(self) -> SessionService:
-        return SessionService(
-            self.service_id, self.role, self.key.public, self.certificate_hash
-        )
+        return SessionService(self.service_id, self.role, self.key.public, self.certificate_hash)
 
 
 # ---------------------------------------------------------------------------------------- sessions
@@ -207,6 +205,7 @@ class Peer:
         self.owned_service = service
         self.service = None if service is None else service.session()
         self.is_proxy = False
+        self.forward_box: SecretBox | None = None
         self.remote = "192.0.2.1:5223"
         self.is_writable = True
         # After so many answers it can take no more.
@@ -255,7 +254,11 @@ class Peer:
         if not isinstance(body, bytes):
             body = encode_command(self.version, body)
         signed = signed_bytes(self.session_id, request.corr_id, request.entity_id, body)
-        is_dual = self.owned_service is not None and body[:4].strip() in (b"NEW", b"SUB", b"NSUB")
+        is_dual = self.owned_service is not None and body.split(b" ")[0] in (
+            b"NEW",
+            b"SUB",
+            b"NSUB",
+        )
         signature: bytes | None = None
         if is_dual if request.with_service_signature is None else request.with_service_signature:
             signer = request.signed_by or (
@@ -312,13 +315,21 @@ class Peer:
         raise AssertionError(f"{len(requests) - len(found)} commands are not answered")
 
     async def ask(
-        self, command: Command | bytes, entity_id: bytes = b"", key: OwnKey | None = None, **beside: Any
+        self,
+        command: Command | bytes,
+        entity_id: bytes = b"",
+        key: OwnKey | None = None,
+        **beside: Any,
     ) -> RouterMessage:
         (message,) = await self.ask_all(Request(command, entity_id, key, **beside))
         return message
 
     async def refusal(
-        self, command: Command | bytes, entity_id: bytes = b"", key: OwnKey | None = None, **beside: Any
+        self,
+        command: Command | bytes,
+        entity_id: bytes = b"",
+        key: OwnKey | None = None,
+        **beside: Any,
     ) -> Failure:
         message = await self.ask(command, entity_id, key, **beside)
         assert isinstance(message, Err), message
@@ -393,7 +404,6 @@ class RouterRig:
     router: SmpRouter
     now_ms: int = NOW_MS
     peers: list[Peer] = field(default_factory=list[Peer])
-    logged: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
 
     @property
     def counters(self) -> Any:
@@ -427,7 +437,9 @@ class RouterRig:
         self.peers.clear()
         self.router = self.make_router(self.options)
 
-    def make_router(self, options: SmpOptions, **more: Any) -> SmpRouter:
+    def make_router(
+        self, options: SmpOptions, relay: Relay | None = None, **more: Any
+    ) -> SmpRouter:
         return SmpRouter(
             Surroundings(
                 self.store,
@@ -439,7 +451,8 @@ class RouterRig:
                 options,
                 quiet_log(),
                 **more,
-            )
+            ),
+            relay,
         )
 
     def choose(self, options: SmpOptions, **more: Any) -> None:
@@ -488,9 +501,7 @@ def _memory(_folder: Path) -> tuple[Store, Records]:
 def _on_disk(folder: Path) -> tuple[Store, Records]:
     files = DiskFiles()
     options = StoreOptions(is_durable=False, segment_bytes=1 * MIB)
-    store = LogStore.open(
-        str(folder), files, options, now_ms=NOW_MS, random_bytes=some_bytes
-    )
+    store = LogStore.open(str(folder), files, options, now_ms=NOW_MS, random_bytes=some_bytes)
     return store, SqliteRecords.open(str(folder), files)
 
 
@@ -506,8 +517,8 @@ async def _rig(backend: str, folder: Path) -> AsyncIterator[RouterRig]:
         made.disk.let_go()
         made.records_disk.let_go()
         await made.settle()
-    records.close()
-    store.close()
+        records.close()
+        store.close()
 
 
 @pytest.fixture(params=["memory", "disk"])
@@ -522,6 +533,3 @@ async def in_memory(tmp_path: Path) -> AsyncIterator[RouterRig]:
     """On the model alone, for tests of the order of things."""
     async for made in _rig("memory", tmp_path):
         yield made
-
-
-__all__ = ["RouterRig", "in_memory", "partial", "smp"]

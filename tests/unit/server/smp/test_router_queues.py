@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from syncline.errors import StoreBusyError
 from syncline.storage.base import commit
 from syncline.values.ids import StreamId
 from syncline.values.queue_records import QueueMode
@@ -183,8 +184,6 @@ async def test_with_a_deleted_queue_go_its_messages_and_then_its_tombstone(smp: 
     for each in (queue, silent):
         assert await recipient.ask(Del(), each.recipient_id, each.key) == Ok()
     await smp.settle()
-    smp.router.keep_house()
-    await smp.settle()
     assert list(smp.store.streams()) == []
     assert smp.records.deleted_queues(10) == []
 
@@ -201,6 +200,25 @@ async def test_deletions_that_a_crash_cut_off_are_finished_at_the_next_start(
     assert list(smp.store.streams()) == [queue.recipient_id]
     smp.restart()
     await smp.settle()
+    assert list(smp.store.streams()) == []
+    assert smp.records.deleted_queues(10) == []
+
+
+async def test_deletions_for_which_the_log_had_no_room_are_finished_later(
+    smp: RouterRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipient, sender = smp.connect(), smp.connect()
+    queue = await recipient.create()
+    await sender.post(queue, b"one")
+
+    def refuse(_stream: StreamId) -> None:
+        raise StoreBusyError(2, 1)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(smp.store, "delete", refuse)
+        assert await recipient.ask(Del(), queue.recipient_id, queue.key) == Ok()
+        await smp.settle()
+    assert smp.records.deleted_queues(10) == [queue.recipient_id]
     smp.router.keep_house()
     await smp.settle()
     assert list(smp.store.streams()) == []
@@ -562,6 +580,25 @@ async def test_an_entry_that_is_no_message_does_not_stand_in_the_way(smp: Router
     await sender.post(queue, b"two")
     await recipient.subscribe(queue)
     assert queue.text(await received(recipient, queue)) == b"two"
+
+
+async def test_a_stream_that_somebody_else_deleted_takes_its_message_with_it_and_no_more(
+    smp: RouterRig,
+) -> None:
+    recipient, sender = smp.connect(), smp.connect()
+    queue = await recipient.create()
+    for text in (b"one", b"two", b"three"):
+        await sender.post(queue, text)
+    one = await received(recipient, queue)
+    two = await recipient.ask(Ack(one.message_id), queue.recipient_id, queue.key)
+    assert isinstance(two, Msg)
+    smp.store.delete(StreamId(queue.recipient_id))
+    commit(smp.store)
+    assert await recipient.ask(Ack(two.message_id), queue.recipient_id, queue.key) == Ok()
+    assert await sender.post(queue, b"four") == Ok()
+    four = await received(recipient, queue)
+    assert queue.text(four) == b"four"
+    assert await recipient.ask(Ack(four.message_id), queue.recipient_id, queue.key) == Ok()
 
 
 async def test_the_day_of_the_last_use_is_kept(smp: RouterRig) -> None:

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from syncline.server.smp import verifying
 from syncline.values.queue_records import QueueMode, ServiceRole
 from syncline.wire.smp import authorizations, failures
 from syncline.wire.smp.bodies import sender_id_of
@@ -16,8 +15,8 @@ from syncline.wire.smp.commands import (
     Key,
     Ldel,
     Lget,
-    Lkey,
     LinkRequest,
+    Lkey,
     Lset,
     Ndel,
     New,
@@ -257,11 +256,13 @@ async def test_without_an_authorization_nothing_is_verified(
     peer = in_memory.connect()
     secured = await peer.create()
     await peer.ask(Key(OwnKey.make().public), secured.recipient_id, secured.key)
-    verified: list[bytes] = []
-    monkeypatch.setattr(verifying, "is_authorized", lambda *_: verified.append(b"") or True)
+
+    def verify(*_: object) -> bool:
+        raise AssertionError("there is nothing to verify")
+
+    monkeypatch.setattr(authorizations, "_is_right", verify)
     for entity_id in (UNKNOWN_ID, secured.sender_id):
         assert await peer.refusal(Send(b"F", b"x"), entity_id) == failures.AUTH
-    assert verified == []
 
 
 # --------------------------------------------------------------------------------------------- NEW
@@ -296,9 +297,7 @@ async def test_a_sender_id_follows_from_the_correlation_id(smp: RouterRig) -> No
 
     def new(sender_id: bytes) -> New:
         link = LinkRequest(None, sender_id, b"fixed", b"user")
-        return New(
-            KEY.public, DH.public, request=QueueRequest(QueueMode.MESSAGING, link)
-        )
+        return New(KEY.public, DH.public, request=QueueRequest(QueueMode.MESSAGING, link))
 
     wrong = new(b"s" * 24)
     assert await peer.refusal(wrong, b"", KEY, corr_id=corr_id) == failures.PROHIBITED
@@ -370,9 +369,7 @@ async def test_a_role_that_does_not_fit_is_prohibited_after_the_queue_was_found(
     subs = Subs(0, bytes(16))
     assert await notifier.refusal(subs, service.service_id, service.key) == failures.PROHIBITED
     messaging = smp.connect(service=await smp.service(ServiceRole.MESSAGING))
-    refused = await messaging.refusal(
-        Nsub(), queue.ids.notifier.notifier_id, queue.notifier_key
-    )
+    refused = await messaging.refusal(Nsub(), queue.ids.notifier.notifier_id, queue.notifier_key)
     assert refused == failures.PROHIBITED
     proxy = smp.connect(service=await smp.service(ServiceRole.PROXY))
     assert await proxy.refusal(Sub(), at, key) == failures.PROHIBITED

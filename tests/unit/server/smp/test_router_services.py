@@ -329,9 +329,7 @@ async def test_case_four_a_plain_queue_stays_plain(smp: RouterRig) -> None:
 
 
 @pytest.mark.parametrize("how", ["bulk", "single", "create"])
-async def test_another_session_of_the_service_displaces_the_first(
-    smp: RouterRig, how: str
-) -> None:
+async def test_another_session_of_the_service_displaces_the_first(smp: RouterRig, how: str) -> None:
     service = await smp.service()
     first, sender = smp.connect(service=service), smp.connect()
     queues = [await first.create() for _ in range(2)]
@@ -363,7 +361,11 @@ async def test_another_session_of_the_service_displaces_the_first(
 
 async def test_a_displaced_session_may_take_the_service_back(smp: RouterRig) -> None:
     service = await smp.service()
-    first, second, sender = smp.connect(service=service), smp.connect(service=service), smp.connect()
+    first, second, sender = (
+        smp.connect(service=service),
+        smp.connect(service=service),
+        smp.connect(),
+    )
     queue = await first.create()
     await sender.post(queue, b"one")
     await turns()
@@ -411,9 +413,7 @@ async def test_what_the_client_believes_is_counted_and_changes_nothing(
     ids_hash = hash_of(*queues) if is_hash_right else b"\xff" * 16
     assert await subs(smp.connect(service=service), count, ids_hash) == soks(*queues)
     names = ["equal", "more", "fewer", "different", "unknown"]
-    counted = {
-        name for name in names if getattr(smp.counters, f"bulk_{name}_count")
-    }
+    counted = {name for name in names if getattr(smp.counters, f"bulk_{name}_count")}
     assert counted == {counter.split("_")[1]}
     assert getattr(smp.counters, counter) == 1
 

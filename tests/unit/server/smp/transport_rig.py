@@ -1,4 +1,4 @@
-"""A listener on loopback with a router that only takes notes, and a client of the standard library."""
+"""A listener on loopback with a router that only takes notes, and a client that speaks by hand."""
 
 import asyncio
 import secrets
@@ -17,7 +17,8 @@ from syncline.server.smp.faces import Answer, SmpSession
 from syncline.server.smp.greeting import Host
 from syncline.server.smp.session import Sessions
 from syncline.server.smp.tasks import Tasks
-from syncline.server.smp.transport import HttpFace, SmpListener
+from syncline.server.smp.transport import HttpFace, SmpConnection, SmpListener
+from syncline.values.limits import MIB
 from syncline.values.queue_records import ServiceRole
 from syncline.wire.smp.authorizations import public_key_of
 from syncline.wire.smp.boxes import padded, shared_secret, unpadded
@@ -48,6 +49,10 @@ NOW = datetime.now(UTC)
 IDENTITY = make_identity(NOW)
 SERVICE_ID = b"\xee" * 24
 CORR_ID = b"\x40" * 24
+# Of sockets: little is under way between a router that sends and a client that does not read.
+BUFFER_BYTES = 65_536
+# With what asyncio takes beside it, less than this.
+UNDER_WAY_BYTES_MAX = 2 * MIB
 CLIENT_PRIVATE = b"\x05" * 32
 
 
@@ -76,7 +81,7 @@ class Face:
     def admit_service(self, chain: tuple[bytes, ...], role: ServiceRole) -> Awaitable[bytes | str]:
         async def admit() -> bytes | str:
             self.admitted.append((chain, role))
-            self._tell()
+            self.tell()
             await self.gate.wait()
             return self.admission
 
@@ -84,7 +89,7 @@ class Face:
 
     def opened(self, session: SmpSession) -> None:
         self.opened_sessions.append(session)
-        self._tell()
+        self.tell()
 
     def received(
         self, session: SmpSession, transmissions: Sequence[Transmission | Damaged]
@@ -93,17 +98,17 @@ class Face:
         for each in transmissions:
             if isinstance(each, Transmission) and each.body == b"PING":
                 session.send([Answer(each.corr_id, b"", Pong())])
-        self._tell()
+        self.tell()
 
     def drained(self, session: SmpSession) -> None:
         self.drained_count += 1
-        self._tell()
+        self.tell()
 
     def closed(self, session: SmpSession) -> None:
         self.closed_numbers.append(session.number)
-        self._tell()
+        self.tell()
 
-    def _tell(self) -> None:
+    def tell(self) -> None:
         self.told.set()
         self.told.clear()
 
@@ -115,6 +120,24 @@ class Face:
 
 def quiet_log() -> Log:
     return set_up(is_json=True, level="critical", with_ids=False)
+
+
+class Watched(SmpListener):
+    """Says when connections come and go."""
+
+    changed: Callable[[], None]
+
+    def _take(self, accepted: socket.socket, remote: str) -> None:
+        super()._take(accepted, remote)
+        self.changed()
+
+    def not_half_open(self, connection: SmpConnection) -> None:
+        super().not_half_open(connection)
+        self.changed()
+
+    def forget(self, connection: SmpConnection) -> None:
+        super().forget(connection)
+        self.changed()
 
 
 class Rig:
@@ -135,9 +158,11 @@ class Rig:
         self.sessions = Sessions(self.face, self.limits, self.stats, loop)
         self.tasks = Tasks(quiet_log())
         host = Host(identity, self.sessions, self.tasks, lambda: NOW, secrets.token_bytes, versions)
-        self.listener = SmpListener(host, self.limits, self.stats, loop, http_face)
+        self.listener = Watched(host, self.limits, self.stats, loop, http_face)
+        self.listener.changed = self.face.tell
         listening = socket.create_server(("127.0.0.1", 0))
         listening.setblocking(False)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
         self.port: int = listening.getsockname()[1]
         self.listener.start([listening])
         self.clients: list[Client] = []
@@ -158,6 +183,10 @@ class Rig:
         self.clients.append(client)
         return client
 
+    async def gone(self) -> None:
+        """Until there is no connection."""
+        await self.face.until(lambda: self.listener.connection_count == 0)
+
     async def open(self, version: int = 20) -> "Client":
         """A plain session."""
         count = len(self.face.opened_sessions)
@@ -176,16 +205,12 @@ class Rig:
         await self.tasks.close()
 
 
-def client_context(
-    alpn: Sequence[str] = ("smp/1",), *, suites: Sequence[str] = ()
-) -> ssl.SSLContext:
+def client_context(alpn: Sequence[str] = ("smp/1",)) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     if alpn:
         context.set_alpn_protocols(list(alpn))
-    if suites:
-        context.set_ciphers(":".join(suites))
     return context
 
 
@@ -210,10 +235,20 @@ class Client:
 
     @classmethod
     async def connect(cls, port: int, context: ssl.SSLContext, server_name: str | None) -> "Client":
+        plain = socket.socket()
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
+        plain.connect(("127.0.0.1", port))
+        return await cls.over(plain, context, server_name)
+
+    @classmethod
+    async def over(
+        cls, plain: socket.socket, context: ssl.SSLContext, server_name: str | None = None
+    ) -> "Client":
+        plain.setblocking(False)
         async with asyncio.timeout(10):
             # An empty name is none: nothing is sent, and nothing checked.
             reader, writer = await asyncio.open_connection(
-                "127.0.0.1", port, ssl=context, server_hostname=server_name or "", limit=1 << 20
+                sock=plain, ssl=context, server_hostname=server_name or "", limit=1 << 20
             )
         return cls(reader, writer)
 
@@ -234,6 +269,12 @@ class Client:
                 return await self.reader.read(1) == b""
             except (ConnectionError, ssl.SSLError):
                 return True
+
+    def stop_reading(self) -> None:
+        self.writer.transport.pause_reading()  # type: ignore[attr-defined]
+
+    def go_on_reading(self) -> None:
+        self.writer.transport.resume_reading()  # type: ignore[attr-defined]
 
     def abort(self) -> None:
         self.writer.transport.abort()

@@ -205,6 +205,12 @@ def test_a_signature_is_told_from_an_authenticator() -> None:
     assert not is_signed(public_key_of(KeyKind.ED25519, QUEUE_SEED), SIGNATURE[:63], SIGNED)
 
 
+def test_no_byte_moves_from_the_data_into_the_signature() -> None:
+    key = public_key_of(KeyKind.ED25519, QUEUE_SEED)
+    assert not is_signed(key, SIGNATURE[:-1], SIGNATURE[-1:] + SIGNED)
+    assert not is_authorized(key, SIGNATURE[:-1], SIGNATURE[-1:] + SIGNED, CORR_ID, None)
+
+
 @pytest.mark.parametrize("kind", [KeyKind.X25519, KeyKind.X448])
 def test_keys_that_cannot_sign_say_so(kind: KeyKind) -> None:
     with pytest.raises(ValueError, match="signs nothing"):

@@ -1,0 +1,153 @@
+"""CPU: keeping a sketch, a session with kept sketches, a session on demand, hashing, ranges."""
+
+import time
+from collections.abc import Callable
+from statistics import median
+
+import numpy as np
+
+from bench.reconcile.drifts import even_drift, random_ids
+from bench.reconcile.sessions import play
+from bench.reconcile.setting import Setting
+from bench.support.figures import Figure, at_most
+from syncline.core.reconciliation.kept import CELL_COUNT_DEFAULT, KeptSketch
+from syncline.core.reconciliation.sets import SetView, Snapshot
+from syncline.kernels import compiled, md5, xxh3
+
+SALT = b"benchmar"
+
+
+def measure(setting: Setting) -> list[Figure]:
+    return [*_kept(setting), *_kept_session(setting), *_on_demand(setting), *_kernels(setting)]
+
+
+def _cpu(work: Callable[[], object], repeat_count: int = 3) -> float:
+    """The best of some: the others were disturbed."""
+    found: list[float] = []
+    for _ in range(repeat_count):
+        start = time.process_time()
+        work()
+        found.append(time.process_time() - start)
+    return min(found)
+
+
+def _kept(setting: Setting) -> list[Figure]:
+    setting.doing("kept sketch")
+    count = setting.plan.kept_change_count
+    ids = [row.tobytes() for row in random_ids(setting.random(3_000), count)]
+    figures: list[Figure] = []
+    for cell_count in (CELL_COUNT_DEFAULT, 40):
+        kept = KeptSketch(SALT, cell_count)
+
+        def change(kept: KeptSketch = kept) -> None:
+            for id_ in ids:
+                kept.add(id_)
+            for id_ in ids:
+                kept.remove(id_)
+
+        each = _cpu(change) / (2 * count) * 1e6
+        bar = at_most("< 15", 15) if cell_count == CELL_COUNT_DEFAULT else at_most("< 5", 5)
+        figures.append(Figure(f"kept sketch of {cell_count}: us per change", each, bar=bar))
+    return figures
+
+
+def _kept_session(setting: Setting) -> list[Figure]:
+    """Both sides keep a sketch that fills a block; mine keeps an index of its hashes as well."""
+    count = setting.plan.set_count
+    difference = min(1_200, count // 5)
+    mine_ms: list[float] = []
+    theirs_ms: list[float] = []
+    for number in range(3):
+        setting.doing("session with kept sketches")
+        random = setting.random(4_000 + number)
+        drift = even_drift(random, count, 0, difference)
+        view = SetView(drift.mine)
+        view.index(SALT)
+        played = play(
+            drift,
+            random,
+            opening_cells=CELL_COUNT_DEFAULT,
+            mine=view,
+            my_sketch=_sketch_of(drift.mine),
+            their_sketch=_sketch_of(drift.theirs),
+            salt=SALT,
+        )
+        mine_ms.append(played.mine_seconds * 1000)
+        theirs_ms.append(played.theirs_seconds * 1000)
+    name = f"{difference:,} lost, kept sketches"
+    return [
+        Figure(f"{name}: ms mine", median(mine_ms), bar=at_most("< 20", 20)),
+        Figure(f"{name}: ms theirs", median(theirs_ms), note="digest of the whole kept or not"),
+    ]
+
+
+def _sketch_of(ids: Snapshot) -> KeptSketch:
+    """As if it had been kept: filled from a scan, which gives the same."""
+    view = SetView(ids)
+    kept = KeptSketch(SALT)
+    data = view.cells(SALT, kept.cell_count).encode()
+    numbers = [int.from_bytes(data[at : at + 9], "big") for at in range(0, len(data), 9)]
+    kept._numbers[: len(numbers)] = numbers
+    kept.bucket_counts = view.bucket_counts(SALT).tolist()
+    kept.prefix_counts = view.prefix_counts().tolist()
+    kept.version = ids.version()
+    # What a store keeps beside it.
+    ids.digest(b"", b"\xff" * 25)
+    return kept
+
+
+def _on_demand(setting: Setting) -> list[Figure]:
+    count = setting.plan.set_count
+    half = min(5_000, count // 20)
+    has_numba = compiled.is_available()
+    bound = 0.4 if has_numba else 1.0
+    figures: list[Figure] = []
+    for name, missing, extra in (
+        ("one lost", 0, 1),
+        (f"{2 * half:,} even", half, half),
+        ("half lost", 0, count // 2),
+    ):
+        setting.doing(f"on demand: {name}")
+        random = setting.random(5_000)
+        drift = even_drift(random, count, missing, extra)
+        both = [play(drift, random) for _ in range(3)]
+        limit = bound if name != "half lost" else bound * 1.3
+        bar = at_most(f"<= {limit:g}", limit)
+        note = "numba" if has_numba else "NumPy; numba is not installed"
+        mine, theirs = min(p.mine_seconds for p in both), min(p.theirs_seconds for p in both)
+        figures += (
+            Figure(f"on demand, {name}: s mine", mine, bar=bar, note=note),
+            Figure(f"on demand, {name}: s theirs", theirs, bar=bar, note=note),
+        )
+    return figures
+
+
+def _kernels(setting: Setting) -> list[Figure]:
+    setting.doing("kernels")
+    count = setting.plan.set_count
+    random = setting.random(6_000)
+    ids = random_ids(random, count)
+    ids_set = Snapshot(ids)
+    ids_set.digest(b"", b"\x80")
+    edges = np.sort(random.integers(0, 1 << 63, (setting.plan.range_count, 2)), axis=1)
+    bounds = [(int(low).to_bytes(8, "big"), int(high).to_bytes(8, "big")) for low, high in edges]
+
+    def read_ranges() -> None:
+        for low, high in bounds:
+            ids_set.digest(low, high)
+
+    each = 1e9 / count
+    hash_bound = 5 if compiled.is_available() else 25
+    return [
+        Figure(
+            "XXH3-128 digest: ns per id",
+            _cpu(lambda: xxh3.digest(ids)) * each,
+            bar=at_most(f"<= {hash_bound}", hash_bound),
+        ),
+        Figure("MD5: ns per id", _cpu(lambda: md5.xor_md5(ids)) * each, bar=at_most("<= 120", 120)),
+        Figure(
+            "count and digest of a range: us",
+            _cpu(read_ranges) / len(bounds) * 1e6,
+            bar=at_most("<= 35", 35),
+        ),
+    ]

@@ -1,0 +1,94 @@
+"""Messages past their age: they go when the next one is sent, and when the house is kept."""
+
+from dataclasses import replace
+
+from syncline.storage.base import commit
+from syncline.wire.smp import failures
+from syncline.wire.smp.bodies import QuotaReached
+from syncline.wire.smp.commands import Ack
+from syncline.wire.smp.messages import Err, Msg, Ok
+from tests.unit.server.smp.router_rig import DAY_MS, RouterRig, turns
+from tests.unit.server.smp.router_rig import smp as smp
+
+
+async def test_old_messages_go_when_a_new_one_is_sent(smp: RouterRig) -> None:
+    recipient, sender = smp.connect(), smp.connect()
+    queue = await recipient.create(subscribes=False)
+    for _ in range(70):
+        await sender.post(queue, b"old")
+    smp.now_ms += 21 * DAY_MS
+    await sender.post(queue, b"young")
+    # To the millisecond of their age they stay.
+    assert smp.counters.expired_count == 0
+    smp.now_ms += 1
+    await sender.post(queue, b"new")
+    assert smp.counters.expired_count == 70
+    await recipient.subscribe(queue)
+    _, message = await recipient.event()
+    assert queue.text(message) == b"young"
+
+
+async def test_messages_stay_if_they_are_to(smp: RouterRig) -> None:
+    smp.choose(replace(smp.options, expire_after_ms=0))
+    recipient, sender = smp.connect(), smp.connect()
+    queue = await recipient.create(subscribes=False)
+    await sender.post(queue, b"old")
+    smp.now_ms += 1_000 * DAY_MS
+    await sender.post(queue, b"new")
+    await recipient.subscribe(queue)
+    _, message = await recipient.event()
+    assert queue.text(message) == b"old"
+
+
+async def test_expiry_stops_at_a_marker(smp: RouterRig) -> None:
+    smp.choose(replace(smp.options, quota=2))
+    recipient, sender = smp.connect(), smp.connect()
+    queue = await recipient.create(subscribes=False)
+    for _ in range(2):
+        await sender.post(queue, b"old")
+    assert await sender.post(queue, b"one too many") == Err(failures.QUOTA)
+    smp.now_ms += 30 * DAY_MS
+    # The messages go, the marker does not, so the queue stays closed until it was read.
+    assert await sender.post(queue, b"new") == Err(failures.QUOTA)
+    assert smp.counters.expired_count == 2
+    await recipient.subscribe(queue)
+    _, marker = await recipient.event()
+    assert isinstance(queue.open(marker), QuotaReached)
+    assert isinstance(marker, Msg)
+    done = await recipient.ask(Ack(marker.message_id), queue.recipient_id, queue.key)
+    assert done == Ok()
+    assert await sender.post(queue, b"new") == Ok()
+
+
+async def test_a_message_that_expires_while_it_is_with_its_reader_may_be_acknowledged(
+    smp: RouterRig,
+) -> None:
+    recipient, sender = smp.connect(), smp.connect()
+    queue = await recipient.create()
+    await sender.post(queue, b"old")
+    _, message = await recipient.event()
+    assert isinstance(message, Msg)
+    smp.now_ms += 30 * DAY_MS
+    await sender.post(queue, b"new")
+    await turns()
+    # One at a time: the new one comes in answer to the old one.
+    assert recipient.events() == []
+    following = await recipient.ask(Ack(message.message_id), queue.recipient_id, queue.key)
+    assert queue.text(following) == b"new"
+
+
+async def test_messages_expire_without_anybody_sending(smp: RouterRig) -> None:
+    """Keeping house drops them by the same rule, for all queues."""
+    recipient, sender = smp.connect(), smp.connect()
+    queue = await recipient.create(subscribes=False)
+    await sender.post(queue, b"old")
+    smp.now_ms += 10 * DAY_MS
+    before = smp.now_ms - smp.options.expire_after_ms
+    assert smp.store.expire_before(before, 10) == 0
+    smp.now_ms += 30 * DAY_MS
+    before = smp.now_ms - smp.options.expire_after_ms
+    assert smp.store.expire_before(before, 10) == 1
+    commit(smp.store)
+    await recipient.subscribe(queue)
+    await turns()
+    assert recipient.events() == []
