@@ -1,4 +1,4 @@
-"""The bench of reconciliation counts what was sent, and notices lists that are not the true ones."""
+"""The bench of reconciliation counts what was sent, and notices lists that are not true."""
 
 import json
 import subprocess

@@ -370,3 +370,38 @@ async def test_two_routers_do_not_share_a_port_and_say_so(tmp_path: Path) -> Non
         second = run_cli("serve", "--data", tmp_path / "two", "--port", "0", "--smp-port", port)
         assert second.returncode == 2
         assert "--smp-port" in second.stderr
+
+
+# -------------------------------------------------------------------------------------- backups
+
+
+@pytest.mark.parametrize("is_hot", [True, False])
+async def test_a_restored_router_has_its_address_its_queues_and_its_services(
+    tmp_path: Path, is_hot: bool
+) -> None:
+    folder, copy, restored = tmp_path / "data", tmp_path / "copy", tmp_path / "restored"
+    credentials = make_service_credentials(datetime.now(UTC))
+    with running(folder) as router:
+        address = address_of(router)
+        async with linked(router, credentials) as link:
+            queue = await queues.create(link)
+        async with linked(router) as link:
+            await queues.send(link, queue.sender_id, b"kept")
+        if is_hot:
+            done = run_cli("backup", "--url", router.url, copy)
+            assert done.returncode == 0, done.stderr
+    if not is_hot:
+        done = run_cli("backup", copy, "--data", folder)
+        assert done.returncode == 0, done.stderr
+    done = run_cli("restore", copy, restored)
+    assert done.returncode == 0, done.stderr
+    with running(restored) as router:
+        assert address_of(router).fingerprint == address.fingerprint
+        async with linked(router, credentials) as link:
+            assert (await bulk(link)).count == 1
+            event = await event_of(link)
+            assert event.entity_id == queue.recipient_id
+            assert isinstance(event.message, Msg)
+            content = queues.opened(queue, event.message).content
+            assert isinstance(content, ReceivedMessage)
+            assert content.body == b"kept"

@@ -36,6 +36,7 @@ from syncline.server.smp.assembly import Smp, Web, listen_for_smp, open_records
 from syncline.server.tokens import Tokens
 from syncline.storage.base import Store
 from syncline.storage.files import DiskFiles
+from syncline.storage.inspection import BacksUp
 from syncline.storage.life import read_life
 from syncline.storage.opening import open_store
 
@@ -189,7 +190,17 @@ class Router:
             )
             self._metrics.watch_documents(documents)
             self._api.documents.attach(documents, committer)
-        self._api.attach(queues, HotBackup(store, self._files, self._folder, clock_ms))
+        records = None if smp is None else smp.records
+        self._api.attach(
+            queues,
+            HotBackup(
+                store,
+                self._files,
+                self._folder,
+                clock_ms,
+                records if isinstance(records, BacksUp) else None,
+            ),
+        )
         address = ""
         if smp is not None and smp_listener is not None:
             web = Web(server, self._web_sockets)

@@ -16,7 +16,7 @@ from syncline.errors import (
     StorageError,
 )
 from syncline.storage.base import Store
-from syncline.storage.copies import CopyManifest, check_empty, write_manifest
+from syncline.storage.copies import CopyManifest, check_empty, copy_certificates, write_manifest
 from syncline.storage.files import Files
 from syncline.storage.inspection import BacksUp
 from syncline.values.limits import MIB
@@ -90,6 +90,7 @@ class HotBackup:
         yield from store.backup(target)
         if self._records is not None:
             yield from self._records.backup(target)
+        yield from copy_certificates(self._files, self._folder, target)
 
 
 async def _on_thread(work: Callable[[], _Result]) -> _Result:

@@ -17,7 +17,7 @@ import msgspec
 
 from syncline.errors import CorruptionError, ForeignFolderError
 from syncline.storage.files import Files
-from syncline.storage.folder import FORMAT_NAME, LOCK_NAME
+from syncline.storage.folder import CERTIFICATES_NAME, FORMAT_NAME, LOCK_NAME
 from syncline.values.limits import MIB
 
 MANIFEST_NAME = "BACKUP.json"
@@ -91,6 +91,19 @@ def copy_folder(files: Files, source: str, target: str) -> Generator[int]:
         files.sync_folder(posixpath.join(target, path))
     files.sync_folder(target)
     files.sync_folder(posixpath.dirname(target.rstrip("/")) or ".")
+
+
+def copy_certificates(files: Files, source: str, target: str) -> Generator[int]:
+    """Copy those of a data folder into a copy of it: without them the router has another address."""
+    folder = posixpath.join(source, CERTIFICATES_NAME)
+    if not files.exists(folder):
+        return
+    copied = posixpath.join(target, CERTIFICATES_NAME)
+    files.make_folder(copied)
+    for name in files.list(folder):
+        yield from _copy_file(files, posixpath.join(folder, name), posixpath.join(copied, name))
+    files.sync_folder(copied)
+    files.sync_folder(target)
 
 
 def write_manifest(files: Files, folder: str, made_ms: int) -> Generator[int, None, CopyManifest]:

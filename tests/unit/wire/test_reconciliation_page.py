@@ -35,9 +35,7 @@ BYTES = section(PAGE, "## Bytes")
 SALT = b"saltsalt"
 IDS = [bytes(range(start, start + 24)) for start in (0, 100, 200)]
 RESPONDER = Responder(Snapshot(b"".join(IDS), 9), SALT)
-PARTS = [
-    bytes.fromhex(encoded) for encoded in re.findall(r"```hex\n(.*?)\n```", BYTES, re.DOTALL)
-]
+PARTS = [bytes.fromhex(encoded) for encoded in re.findall(r"```hex\n(.*?)\n```", BYTES, re.DOTALL)]
 PAIRS = list(zip(PARTS[:16:2], PARTS[1:16:2], strict=True))
 
 

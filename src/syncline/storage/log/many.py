@@ -7,7 +7,7 @@ common goes there.
 
 import struct
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Final
 
 from syncline.storage.base import Entry
@@ -62,6 +62,30 @@ def read_heads(
                             continue
         heads.append(read_head(stream))
     return heads
+
+
+def unread_among(
+    streams: Sequence[bytes],
+    by_id: Mapping[bytes, OpenStream],
+    tails: Container[bytes],
+    find: Callable[[bytes], OpenStream | None],
+    with_entries: Callable[[Sequence[bytes]], list[bytes]],
+) -> list[StreamId]:
+    """Those that have entries, in the order of their ids; streams at rest stay where they are."""
+    unread: list[bytes] = []
+    at_rest: list[bytes] = []
+    for stream in streams:
+        opened = by_id.get(stream)
+        if opened is None:
+            if stream not in tails:
+                at_rest.append(stream)
+                continue
+            opened = find(stream)
+        if opened is not None and not opened.is_deleted and opened.first < opened.next:
+            unread.append(stream)
+    if at_rest:
+        unread += with_entries(at_rest)
+    return [StreamId(stream) for stream in sorted(unread)]
 
 
 def truncate_many(

@@ -52,7 +52,7 @@ from syncline.storage.log.format import (
     encode_cursors,
 )
 from syncline.storage.log.jobs import MergeResult
-from syncline.storage.log.many import read_heads, truncate_many
+from syncline.storage.log.many import read_heads, truncate_many, unread_among
 from syncline.storage.log.opening import OpenedLog, open_log
 from syncline.storage.log.residents import Residents
 from syncline.storage.log.scrubbing import Scrubber
@@ -312,6 +312,16 @@ class LogStore:
             self._upkeep.live_start << LENGTH_BITS,
             self._durable_places,
             lambda stream: read_head(self, stream),
+        )
+
+    def unread_among(self, streams: Sequence[bytes]) -> list[StreamId]:
+        """Those that exist and have entries, staged ones too, in the order of their ids.
+
+        Reads none of them and brings none into memory that is at rest: for a million at a time.
+        """
+        residents = self._residents
+        return unread_among(
+            streams, self._by_id, residents.tails, residents.find, self._table.with_entries
         )
 
     def snapshot(self, stream: StreamId) -> Snapshot | None:

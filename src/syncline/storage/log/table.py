@@ -16,11 +16,14 @@ Invariants:
 """
 
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Self
 
+import numpy as np
+
 from syncline.errors import CorruptionError
+from syncline.kernels.slots import SlotFinder
 from syncline.storage.files import File, Files, MappedFile
 from syncline.storage.log.format import (
     NO_STREAM,
@@ -38,6 +41,7 @@ from syncline.storage.log.format import (
     slot_index,
     slot_key,
 )
+from syncline.values.ids import STREAM_ID_BYTES
 
 CAPACITY_MIN: Final = 1024
 # Above this share of slots in use or deleted the table grows; above the second it cannot wait.
@@ -168,6 +172,21 @@ class Table:
                     index = self._place(stream)
                     self._write_image(index, image)
         return index
+
+    def with_entries(self, streams: Sequence[bytes]) -> list[bytes]:
+        """Those of the streams whose slot says that something waits, without reading it."""
+        wanted = np.frombuffer(b"".join(streams), np.uint8).reshape(-1, STREAM_ID_BYTES)
+        has_entries = np.zeros(len(streams), np.bool_)
+        missing = np.arange(len(streams))
+        for generation in self._generations():
+            view = generation.map.view()
+            finder = SlotFinder(np.frombuffer(view, np.uint8), self._slot_key)
+            is_found, is_full = finder.have_entries(wanted[missing])
+            finder.release()
+            view.release()
+            has_entries[missing] = is_full
+            missing = missing[~is_found]
+        return [streams[index] for index in np.flatnonzero(has_entries).tolist()]
 
     def read(self, index: int) -> Slot:
         """Raises CorruptionError if the slot fails its checksum."""

@@ -61,6 +61,9 @@ class Tails:
     def __iter__(self) -> Iterator[bytes]:
         return iter(self._taken)
 
+    def __contains__(self, stream: object) -> bool:
+        return stream in self._taken
+
     def take(self, data: bytes, at: int, end: int, start: int) -> tuple[bool, int, int]:
         """Take in the records of `data` from offset `at` to `end`; `start` is its position.
 

@@ -168,9 +168,13 @@ async def test_answers_to_what_came_before_do_not_let_a_session_be_read_that_wai
     sender.say(first)
     store = BusyStore(smp, monkeypatch)
     sender.say(second := Request(Send(b"F", b"two"), queue.sender_id))
-    smp.disk.let_go()
-    await turns()
+    resumed: list[bool] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(sender, "resume_reading", lambda: resumed.append(True))
+        smp.disk.let_go()
+        await turns()
     assert sender.answer_to(first) == Ok()
+    assert not resumed
     assert not sender.is_reading
     store.is_busy = False
     smp.router.relieve()
