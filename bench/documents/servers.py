@@ -74,6 +74,7 @@ class Syncline:
         environment = {
             "SYNCLINE_STORE_FOLDER": str(folder),
             "SYNCLINE_HTTP_PORT": str(port),
+            "SYNCLINE_SMP_ENABLED": "false",
             "SYNCLINE_WEBSOCKET_CONNECTION_COUNT_MAX": "100000",
             "SYNCLINE_WEBSOCKET_CONNECTIONS_PER_ADDRESS_MAX": "100000",
             "SYNCLINE_WEBSOCKET_MESSAGES_PER_SECOND": "1000000",

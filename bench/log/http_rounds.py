@@ -36,6 +36,7 @@ def router(folder: Path) -> Iterator[Server]:
         environment={
             "SYNCLINE_STORE_FOLDER": str(folder),
             "SYNCLINE_HTTP_PORT": str(port),
+            "SYNCLINE_SMP_ENABLED": "false",
         },
     )
     try:

@@ -12,6 +12,7 @@ from syncline.certificates import (
     ROUTER_CHAIN_COUNT_MIN,
     Identity,
     check_chain,
+    make_identity,
     open_identity,
 )
 from syncline.errors import ConfigError, MalformedMessageError, StorageError
@@ -167,6 +168,9 @@ class Smp:
     def identity(self) -> Identity:
         """Made at the first start. Raises ConfigError."""
         now = datetime.now(UTC)
+        if self._settings.store_kind == "memory" and not self._settings.smp_certificate_folder:
+            # Nothing of this router is kept, and its address is not either.
+            return make_identity(now)
         identity = open_identity(certificate_folder(self._settings), now)
         try:
             check_chain(identity.chain, now, count_min=ROUTER_CHAIN_COUNT_MIN)
