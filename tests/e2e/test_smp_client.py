@@ -330,7 +330,8 @@ async def test_agent_comes_back_with_the_router(how: str, tmp_path: Path) -> Non
             await rig.told(ServiceUp)
             await agent.send(rig.account, all_queues[0].sender_id, b"shown before")
             [message] = await rig.told(MessageReceived)
-            getattr(first, how)()
+            # Aside, so that the agent can say goodbye.
+            await asyncio.to_thread(getattr(first, how))
             await rig.told(ServiceDown)
             second = RouterProcess(tmp_path / "data", SYNCLINE_SMP_PORT=port)
             agent.hurry()

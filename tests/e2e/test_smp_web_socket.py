@@ -4,6 +4,7 @@ import asyncio
 import secrets
 import ssl
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -316,6 +317,23 @@ def test_everything_of_http_is_served_over_tls(router: RouterProcess) -> None:
         foreign = client.post("/api/queues", json={}, headers={"origin": "http://localhost"})
         assert foreign.status_code == 403
     assert router.seqs(queue) == [1, 2, 3]
+
+
+def test_an_open_request_over_tls_gets_its_answer_when_the_router_stops(tmp_path: Path) -> None:
+    with (
+        running(tmp_path / "data") as router,
+        https(router) as client,
+        ThreadPoolExecutor(1) as thread,
+    ):
+        queue = router.create()
+        before = router.client.get("/metrics").text
+        assert "syncline_waiting_readers 0.0" in before
+        query = {"wait_ms": 30_000}
+        reading = thread.submit(client.get, f"/api/queues/{queue}/messages", params=query)
+        while "syncline_waiting_readers 1.0" not in router.client.get("/metrics").text:
+            assert not reading.done()
+        assert router.stop() == 0
+        assert reading.result(WAIT_SECONDS).json() == {"messages": []}
 
 
 async def test_documents_are_served_over_tls(router: RouterProcess) -> None:

@@ -5,6 +5,7 @@ import asyncio
 from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
@@ -183,8 +184,9 @@ ACTIONS = (
 )
 
 
+@pytest.mark.timeout(120)
 @given(st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 11)), max_size=25))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_nothing_is_lost_whatever_happens(actions: list[tuple[str, int]]) -> None:
     asyncio.run(walk(actions))
 

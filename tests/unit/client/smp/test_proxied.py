@@ -36,6 +36,7 @@ from syncline.wire.smp.commands import (
     Skey,
     Sub,
     decode_command,
+    encode_command,
 )
 from syncline.wire.smp.failures import Failure, FailureError
 from syncline.wire.smp.forwards import open_command, seal_answer
@@ -53,6 +54,7 @@ from syncline.wire.smp.messages import (
 )
 from syncline.wire.smp.signed_keys import sign_key
 from syncline.wire.smp.transmissions import (
+    TRANSMISSION_BYTES_MAX,
     Transmission,
     decode_block,
     encode_transmission,
@@ -235,6 +237,19 @@ async def test_a_key_of_another_kind_is_none() -> None:
 
     with pytest.raises(MalformedMessageError, match="kind"):
         await opened(FakeProxy(change_pkey=other_kind))
+
+
+async def test_a_session_id_that_leaves_no_room_in_a_block_is_refused() -> None:
+    def longer(size: int) -> Callable[[Pkey], Pkey]:
+        return lambda pkey: replace(pkey, session_id=bytes(size))
+
+    router = await opened(FakeProxy(change_pkey=longer(42)))
+    largest = encode_command(20, Pfwd(20, KEYS[2].public, bytes(16_242)))
+    ids = b"c" * 24, router.session_id
+    size = len(encode_transmission(20, b"", b"", None, *ids, largest))
+    assert size == TRANSMISSION_BYTES_MAX
+    with pytest.raises(LimitExceededError):
+        await opened(FakeProxy(change_pkey=longer(43)))
 
 
 async def test_what_is_no_answer_to_prxy_is_told() -> None:
