@@ -158,10 +158,18 @@ def test_made_up_cells_are_read_in_bounded_time(data: bytes) -> None:
         assert len(peeled) <= len(data) // 9
 
 
-def test_an_id_that_would_come_out_twice_is_no_difference() -> None:
-    hashed = as_words([123456789])
-    once = cells.sketch(hashed, 40)
+def test_an_id_that_is_there_twice_is_no_difference() -> None:
+    once = cells.sketch(as_words([123456789]), 40)
     assert not cells.peel(once + once).is_whole
+
+
+def test_cells_that_would_be_peeled_for_ever_are_given_up() -> None:
+    # An id in one of its cells alone: taken out it shows in the others, and so on.
+    whole = cells.sketch(as_words([123456789]), 40)
+    cell = int(np.flatnonzero(~whole.is_empty)[0])
+    low, high = np.zeros(40, np.uint64), np.zeros(40, np.uint64)
+    low[cell], high[cell] = whole.low[cell], whole.high[cell]
+    assert not cells.peel(cells.Cells(low, high)).is_whole
 
 
 @given(st.lists(st.integers(0, 2**72 - 1), min_size=1, max_size=30))
@@ -205,6 +213,16 @@ def test_a_rice_code_that_is_cut_short_is_refused(numbers: list[int], data: st.D
     cut = packed[: data.draw(st.integers(0, len(packed) - 1))]
     with pytest.raises(rice.RiceError):
         rice.unpack(memoryview(cut), len(numbers))
+
+
+def test_a_rice_code_has_one_form() -> None:
+    packed = bytearray(rice.pack(as_words([9, 300, 17])))
+    rice.unpack(memoryview(packed), 3)
+    for place in (-1, 1):
+        changed = bytearray(packed)
+        changed[place] |= 1
+        with pytest.raises(rice.RiceError, match="zeros"):
+            rice.unpack(memoryview(changed), 3)
 
 
 # ------------------------------------------------------------------------------------------ ranges

@@ -225,9 +225,10 @@ class Router:
                 smp.go_away()
             return EXIT_DEVICE_FAILED
         await self._web_sockets.close_all(self._settings.upkeep_stop_seconds_max)
+        # Before its port is closed: requests come over the port of SMP as well.
+        await serving
         if smp is not None:
             await smp.close()
-        await serving
         await committer.close()
         store.close()
         self._log.info("stopped")

@@ -94,7 +94,7 @@ def copy_folder(files: Files, source: str, target: str) -> Generator[int]:
 
 
 def copy_certificates(files: Files, source: str, target: str) -> Generator[int]:
-    """Copy those of a data folder into a copy of it: without them the router has another address."""
+    """Copy those of a data folder into a copy: without them the router has another address."""
     folder = posixpath.join(source, CERTIFICATES_NAME)
     if not files.exists(folder):
         return

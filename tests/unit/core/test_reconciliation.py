@@ -105,6 +105,13 @@ def test_an_empty_side_asks_for_the_list() -> None:
     assert played.asked == ["Open", "ListIds"]
 
 
+def test_a_prefix_that_they_lost_needs_no_further_question() -> None:
+    rest = [id_ for id_ in IDS if id_[0] >> 2 != 5]
+    played = session(IDS, rest)
+    check_result(played.run(), Drift(frozenset(IDS), frozenset(rest)))
+    assert played.asked == ["Open"]
+
+
 def test_two_sided_drift_takes_two_round_trips() -> None:
     played = session(IDS[40:], IDS[:-40])
     check_result(played.run(), Drift(frozenset(IDS[40:]), frozenset(IDS[:-40])))
@@ -442,6 +449,16 @@ def test_ranges_mode_reads_only_where_something_differs() -> None:
     assert theirs.rows_read < 100
 
 
+def test_ranges_that_are_still_open_late_are_listed_alone() -> None:
+    ids = sorted(random_ids(Random(4), 60_000))
+    rest = ids[:20_000] + ids[26_000:]
+    played = session(rest, ids, Mode.RANGES)
+    check_result(played.run(), Drift(frozenset(rest), frozenset(ids)))
+    assert played.asked[-1] == "ListIds"
+    assert ListIds(5, Prefixes(0, (0,))) not in played.requests
+    assert played.initiator.round_trips <= 5
+
+
 def test_plain_ranges_are_never_more_than_fit_a_block() -> None:
     # With the count of a range rounded down there would be up to twice as many.
     for size in (1, FAN - 1, FAN, FAN + 1, 2 * FAN - 1, 2 * FAN + 1, 3_000):
@@ -449,6 +466,17 @@ def test_plain_ranges_are_never_more_than_fit_a_block() -> None:
         assert len(parts) <= FAN
         assert (parts[0].first, parts[-1].last or parts[-1].first) == (IDS[0], IDS[size - 1])
     assert list(plain_parts(snapshot([]), b"", END, FAN)) == []
+
+
+@pytest.mark.parametrize("mode", [Mode.RANGES, Mode.PLAIN])
+def test_modes_of_ranges_find_few_without_the_whole_list(mode: Mode) -> None:
+    # Before, between and after what the other side has.
+    mine = [*IDS[:-1], bytes(24), b"\xff" * 24]
+    theirs = IDS[1:1_700] + IDS[1_701:]
+    played = session(mine, theirs, mode)
+    check_result(played.run(), Drift(frozenset(mine), frozenset(theirs)))
+    assert played.asked.count("Open") == 1
+    assert ListIds(5, Prefixes(0, (0,))) not in played.requests
 
 
 def test_plain_mode_asks_for_all_once_half_of_its_ranges_differ() -> None:
@@ -616,7 +644,7 @@ def test_a_late_plan_saves_a_question() -> None:
 def test_random_drift_is_no_cluster() -> None:
     random = np.random.default_rng(2)
     for skew in (np.ones(64), np.arange(64) ** 3.0):
-        size = random.multinomial(200_000, skew / skew.sum())
+        size = random.multinomial(4_000_000, skew / skew.sum())
         lost = random.binomial(size, 0.1)
         assert clusters.clustered(size, size - lost, float(lost.sum())) == []
 

@@ -53,6 +53,8 @@ from syncline.wire.smp.messages import Err, Pkey, Pres, RouterMessage, decode_me
 from syncline.wire.smp.signed_keys import open_signed_key
 from syncline.wire.smp.transmissions import Transmission, decode_block, pack
 
+# With a longer one PFWD fits into no block: 16363 bytes less all that stands in it beside.
+_SESSION_ID_BYTES_MAX: Final = 42
 # The proxy may have to connect first, and waits for the relay in turn.
 TIMEOUT_S: Final = 30.0
 
@@ -167,6 +169,8 @@ class ProxiedRouter:
         answer = await self._proxy.request(Prxy(self._address, password), timeout_s=self._timeout_s)
         if not isinstance(answer, Pkey):
             raise _unexpected(answer)
+        if len(answer.session_id) > _SESSION_ID_BYTES_MAX:
+            raise LimitExceededError("a session id", len(answer.session_id), _SESSION_ID_BYTES_MAX)
         version = self._spoken.common(answer.versions)
         if version is None or version not in FORWARDED_VERSIONS:
             raise UnsupportedVersionError(

@@ -54,6 +54,8 @@ def connect_writer(path: str, page_cache_bytes: int) -> sqlite3.Connection:
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_FRAMES}").fetchone()
             connection.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES_KEPT}").fetchone()
+            # What a statement would have to undo is kept in memory: no statement here changes much.
+            connection.execute("PRAGMA temp_store = MEMORY")
             # What was deleted is wiped where that costs no extra page.
             connection.execute("PRAGMA secure_delete = FAST").fetchone()
             register_hashes(connection)

@@ -61,6 +61,20 @@ _CREATE_SERVICE: Final = """
 """
 _ROTATE_SERVICE: Final = "UPDATE services SET chain = ?, fingerprint = ? WHERE service_id = ?"
 _DELETE_SERVICE: Final = "DELETE FROM services WHERE service_id = ?"
+# Its associations before it, a few at a time: SQLite keeps what a statement may have to undo.
+_DELETE_DIGEST: Final = """
+    DELETE FROM digests WHERE service = (SELECT number FROM services WHERE service_id = ?)
+"""
+_CLEARED_COUNT: Final = 4_096
+_CLEAR: Final = tuple(
+    f"""
+    UPDATE queues SET {column} = NULL WHERE number IN (
+        SELECT number FROM queues
+        WHERE {column} = (SELECT number FROM services WHERE service_id = ?) LIMIT {_CLEARED_COUNT}
+    )
+    """
+    for column in ("service", "notifier_service")
+)
 _FIND_SERVICE: Final = "SELECT number FROM services WHERE service_id = ? AND role = ?"
 
 _Statement = tuple[str, tuple[Value, ...]]
@@ -139,8 +153,7 @@ class BatchWriter:
                     ),
                 )
             case DeleteService(before=service):
-                # Its number may be another one's in the same batch.
-                self._numbers.clear()
+                self._clear(service.service_id)
                 yield _DELETE_SERVICE, (service.service_id,)
             case _:
                 assert_never(operation)
@@ -168,6 +181,16 @@ class BatchWriter:
                 yield _DROP_LINK, (record.recipient_id,)
             else:
                 yield _put_link(record.recipient_id, record.link)
+
+    def _clear(self, service_id: bytes) -> None:
+        """Without a digest, nothing is computed for the members that go."""
+        self._run_gathered()
+        # Its number may be another one's in the same batch.
+        self._numbers.clear()
+        self._connection.execute(_DELETE_DIGEST, (service_id,))
+        for text in _CLEAR:
+            while self._connection.execute(text, (service_id,)).rowcount == _CLEARED_COUNT:
+                pass
 
     def _notifier(self, notifier: NotifierRecord | None) -> tuple[Value, ...]:
         if notifier is None:
