@@ -208,9 +208,12 @@ class Documents:
 
     # Updates.
 
-    def mutate(self, member: Member, name: str, clock: int, body: bytes) -> Repeated | None:
+    def mutate(
+        self, member: Member, name: str, clock: int, body: bytes, value: object = None
+    ) -> Repeated | None:
         """Stage a mutation; its author and its readers hear of it once it is durable.
 
+        `value` is what the body says, if the face has decoded it; it is not used afterwards.
         Returns what is known of a mutation that was stored before. Raises InvalidMutationError,
         DocumentFullError, ProtocolError: it will never be taken; StorageError: not now.
         """
@@ -229,7 +232,7 @@ class Documents:
             # Whatever passes here is folded later, with nobody left to refuse it.
             check_update(body)
         try:
-            result = document.mutate(member.author, clock, body, self._clock_ms())
+            result = document.mutate(member.author, clock, body, self._clock_ms(), value)
         except StoreBusyError:
             self._press()
             raise

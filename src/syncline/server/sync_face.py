@@ -31,6 +31,7 @@ from syncline.server.frames import frame
 from syncline.server.open_document import Member, OpenDocument
 from syncline.server.sessions import Sessions, author_of
 from syncline.values import limits
+from syncline.values.kinds import Kind
 from syncline.values.updates import Update
 from syncline.wire import sync_bodies
 from syncline.wire.sync import (
@@ -429,8 +430,12 @@ class SyncConnection:
             return
         document = member.documents[name].document
         try:
-            body = sync_bodies.read_mutation(message.mutation, document.kind, self._encoding)
-            known = self._documents.mutate(member, name, message.clock, body)
+            if document.kind is Kind.JSON:
+                body, patch = sync_bodies.read_patch(message.mutation, self._encoding)
+            else:
+                patch = None
+                body = sync_bodies.read_mutation(message.mutation, document.kind, self._encoding)
+            known = self._documents.mutate(member, name, message.clock, body, patch)
         except LimitExceededError as error:
             self._refuse(member, "limit", str(error), message)
         except MalformedMessageError as error:
