@@ -167,6 +167,7 @@ class Router:
                 queues.pressure.set,
                 read_life(self._files, self._folder),
             )
+            queues.on_relief = documents.patience.relieve
             self._metrics.watch_documents(documents)
             self._api.documents.attach(documents, committer)
         self._api.attach(queues, HotBackup(store, self._files, self._folder, clock_ms))

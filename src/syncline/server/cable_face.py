@@ -17,6 +17,7 @@ from syncline.errors import (
     ProtocolError,
     RefusedError,
     StorageError,
+    StoreBusyError,
     SynclineError,
     UnexpectedMessageError,
 )
@@ -195,7 +196,22 @@ class CableConnection:
         except (ProtocolError, RefusedError):
             self.reject(identifier)
         else:
-            self._in_channel(identifier, lambda channel: channel.begin(command.history))
+            self._begin(self._channels[identifier], identifier, command.history)
+
+    def _begin(
+        self, channel: "CableChannel", identifier: str, history: cable.HistoryRequest | None
+    ) -> None:
+        """With no room for a new document it waits; so does a client that is not confirmed."""
+
+        def begin() -> None:
+            if self._channels.get(identifier) is channel:
+                self._in_channel(identifier, lambda channel: channel.begin(history))
+
+        def give_up(busy: StoreBusyError) -> None:
+            if self._channels.get(identifier) is channel:
+                self.disconnect("server_restart", reconnect=True)
+
+        self.face.documents.patience.run(begin, give_up)
 
     def _perform(self, identifier: str, data: str | bytes) -> None:
         self._in_channel(identifier, lambda channel: channel.take(cable_payloads.read_sent(data)))
@@ -209,6 +225,11 @@ class CableConnection:
             act(channel)
         except (ProtocolError, RefusedError):
             self.reject(identifier)
+        except StoreBusyError:
+            if channel.is_joined:
+                self.disconnect("server_restart", reconnect=True)
+            else:
+                raise
         except StorageError:
             self.disconnect("server_restart", reconnect=True)
 
@@ -315,6 +336,10 @@ class CableChannel:
             self._seat = member.connection
             self._face.rooms.enter(self._name, self._seat, self._tell_awareness)
         self._face.documents.feed(member, self._name)
+
+    @property
+    def is_joined(self) -> bool:
+        return self._member is not None
 
     def leave(self) -> None:
         self._leave_stream()

@@ -41,6 +41,7 @@ from syncline.server.open_document import (
     create,
     load,
 )
+from syncline.server.patience import Patience
 from syncline.storage.base import Store
 from syncline.values import limits
 from syncline.values.kinds import Kind
@@ -87,6 +88,8 @@ class Documents:
         self._clock_ms = clock_ms
         self._random_bytes = random_bytes
         self._press = press
+        # Faces wait here with what the store has no room for yet, such as new documents.
+        self.patience = Patience(press)
         self._loop = asyncio.get_running_loop()
         self._open: dict[str, OpenDocument] = {}
         self._joined_count = 0

@@ -21,6 +21,7 @@ from syncline.errors import (
     ProtocolError,
     RefusedError,
     StorageError,
+    StoreBusyError,
     SynclineError,
     UnexpectedMessageError,
     UnknownDocumentError,
@@ -335,7 +336,10 @@ class SyncConnection:
         if self._documents.unsubscribe(member, name):
             # It lost its way and begins anew.
             self._ended_count += 1
-        elif len(member.documents) >= self._face.settings.document_count_max:
+        elif (
+            len(member.documents) + len(self._joining) >= self._face.settings.document_count_max
+            and name not in self._joining
+        ):
             self._fail("limit", "too many documents on one connection", name)
             return
         have: tuple[bytes, int] | None = None
@@ -371,6 +375,27 @@ class SyncConnection:
         have: tuple[bytes, int] | None,
     ) -> None:
         """Without a message the subscription is one that was kept."""
+        ticket = self._joining[name] = object()
+
+        def join() -> None:
+            if self._joining.get(name) is ticket:
+                self._try_to_join(member, name, message, have)
+                self._joining.pop(name, None)
+
+        def give_up(error: StoreBusyError) -> None:
+            if self._joining.pop(name, None) is ticket:
+                self._fail(_storage_code(error), str(error), name, retriable=error.retriable)
+
+        self._documents.patience.run(join, give_up)
+
+    def _try_to_join(
+        self,
+        member: Member,
+        name: str,
+        message: Subscribe | None,
+        have: tuple[bytes, int] | None,
+    ) -> None:
+        """Raises StoreBusyError: there is no room for a new document now."""
         try:
             document, joined = self._documents.subscribe(
                 member,
@@ -383,6 +408,8 @@ class SyncConnection:
         except RefusedError as error:
             self._fail(error.code.lower(), str(error), name)
             return
+        except StoreBusyError:
+            raise
         except StorageError as error:
             self._fail(_storage_code(error), str(error), name, retriable=error.retriable)
             return

@@ -17,6 +17,7 @@ from syncline.errors import (
     ProtocolError,
     RefusedError,
     StorageError,
+    StoreBusyError,
     SynclineError,
     UnexpectedMessageError,
 )
@@ -101,6 +102,8 @@ class YjsConnection:
         self._member: Member | None = None
         self._document: OpenDocument
         self._may_write = False
+        self._grant: Grant
+        self._has_closed = False
         self._expiry: asyncio.TimerHandle | None = None
 
     # What the socket tells.
@@ -108,13 +111,30 @@ class YjsConnection:
     def opened(self, peer: Peer) -> None:
         self._peer = peer
         try:
-            self._join(self._granted())
+            self._grant = self._granted()
         except NotAuthorizedError as error:
             self._deny(str(error))
-        except RefusedError as error:
-            peer.close(_refused_code(error), f"{error.code.lower()}: {error}")
-        except StorageError as error:
-            peer.close(TRY_AGAIN, f"busy: {error}")
+            return
+        if not self._face.documents.patience.run(self._join_if_wanted, self._refuse):
+            # What it has to say waits with it.
+            peer.pause_reading()
+
+    def _join_if_wanted(self) -> None:
+        if self._has_closed:
+            return
+        try:
+            self._join(self._grant)
+        except StoreBusyError:
+            raise
+        except (RefusedError, StorageError) as error:
+            self._refuse(error)
+        self._peer.resume_reading()
+
+    def _refuse(self, error: SynclineError) -> None:
+        if isinstance(error, RefusedError):
+            self._peer.close(_refused_code(error), f"{error.code.lower()}: {error}")
+        else:
+            self._peer.close(TRY_AGAIN, f"busy: {error}")
 
     def _granted(self) -> Grant:
         grant = self._face.authorize(self._token)
@@ -175,10 +195,8 @@ class YjsConnection:
             self._peer.close(TOO_MUCH, f"limit: {error}")
         except ProtocolError as error:
             self._peer.close(MALFORMED, f"malformed: {error}")
-        except RefusedError as error:
-            self._peer.close(_refused_code(error), f"{error.code.lower()}: {error}")
-        except StorageError as error:
-            self._peer.close(TRY_AGAIN, f"busy: {error}")
+        except (RefusedError, StorageError) as error:
+            self._refuse(error)
         if self._face.documents.is_congested:
             self._peer.pause_reading()
             self._face.documents.when_relieved(self._peer.resume_reading)
@@ -188,6 +206,7 @@ class YjsConnection:
             self._face.documents.drained(self._member)
 
     def closed(self, code: int, reason: str) -> None:
+        self._has_closed = True
         if self._expiry is not None:
             self._expiry.cancel()
         self._face.documents.take_arrived()
@@ -238,10 +257,7 @@ class YjsConnection:
     def ended(
         self, document: OpenDocument, subscription: Subscription, error: SynclineError
     ) -> None:
-        if isinstance(error, RefusedError):
-            self._peer.close(_refused_code(error), f"{error.code.lower()}: {error}")
-        else:
-            self._peer.close(TRY_AGAIN, f"busy: {error}")
+        self._refuse(error)
 
     def presence_changed(
         self, document: OpenDocument, subscription: Subscription, states: dict[str, Any]
