@@ -23,6 +23,7 @@ from syncline.server.api import Api
 from syncline.server.committer import Committer
 from syncline.server.config import check_token
 from syncline.server.document_faces import open_documents
+from syncline.server.documents import Documents
 from syncline.server.gathering import WebSockets
 from syncline.server.health import Health, Stage
 from syncline.server.hot_backup import HotBackup
@@ -155,6 +156,7 @@ class Router:
         # Before the first request: a disk that is nearly full takes none.
         housekeeping.watch_space()
         self._health.watch(store, committer, queues)
+        documents: Documents | None = None
         if self._settings.documents_enabled:
             documents = open_documents(
                 self._web_sockets,
@@ -186,6 +188,9 @@ class Router:
             return EXIT_DEVICE_FAILED
         await self._web_sockets.close_all(self._settings.upkeep_stop_seconds_max)
         await serving
+        if documents is not None:
+            # What came in before the goodbye is stored.
+            await documents.checks.settled()
         await committer.close()
         store.close()
         self._log.info("stopped")

@@ -8,6 +8,7 @@ the extended protocol gets offsets, and what it missed when it comes back with t
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, assert_never
 
 from syncline.core.document import Repeated, Subscription
@@ -178,7 +179,7 @@ class CableConnection:
                 if (channel := self._channels.pop(identifier, None)) is not None:
                     channel.leave()
             case cable.AskHistory(identifier=identifier, history=history):
-                self._in_channel(identifier, lambda channel: channel.begin_again(history))
+                self.in_channel(identifier, lambda channel: channel.begin_again(history))
             case cable.Pong() | cable.Join() | cable.Leave() | cable.AskPresence():
                 pass
             case _:
@@ -205,7 +206,7 @@ class CableConnection:
 
         def begin() -> None:
             if self._channels.get(identifier) is channel:
-                self._in_channel(identifier, lambda channel: channel.begin(history))
+                self.in_channel(identifier, lambda channel: channel.begin(history))
 
         def give_up(busy: StoreBusyError) -> None:
             if self._channels.get(identifier) is channel:
@@ -214,9 +215,9 @@ class CableConnection:
         self.face.documents.patience.run(begin, give_up)
 
     def _perform(self, identifier: str, data: str | bytes) -> None:
-        self._in_channel(identifier, lambda channel: channel.take(cable_payloads.read_sent(data)))
+        self.in_channel(identifier, lambda channel: channel.take(cable_payloads.read_sent(data)))
 
-    def _in_channel(self, identifier: str, act: "Callable[[CableChannel], None]") -> None:
+    def in_channel(self, identifier: str, act: "Callable[[CableChannel], None]") -> None:
         """What goes wrong in a subscription ends that one alone, unless the store is at fault."""
         channel = self._channels.get(identifier)
         if channel is None:
@@ -368,12 +369,16 @@ class CableChannel:
             member.documents[self._name].subscription.acknowledges = True
             self._face.documents.acknowledge(member, self._name, 1, payload.seq)
             return
-        match yjs.decode(payload.frame, self._face.frame_bytes_max):
-            case yjs.SyncUpdate(update=update):
-                self._mutate(member, update, payload)
-            case yjs.SyncStep2(update=update):
-                if self._is_wanted(update, payload):
-                    self._mutate(member, update, payload)
+        message = yjs.decode(payload.frame, self._face.frame_bytes_max)
+        match message:
+            case yjs.SyncUpdate(update=update) | yjs.SyncStep2(update=update) if (
+                self._may_write and self._face.documents.checks.is_large(update)
+            ):
+                self._connection.peer.pause_reading()
+                checked = partial(self._checked, member, message, payload)
+                self._face.documents.checks.check(update, checked)
+            case yjs.SyncUpdate() | yjs.SyncStep2():
+                self._take_update(member, message, payload)
             case yjs.SyncStep1(state_vector=state_vector):
                 for answer in answer_step_1(self._document, state_vector):
                     self._send_frame(answer)
@@ -384,13 +389,53 @@ class CableChannel:
             case yjs.AuthDenied():
                 raise UnexpectedMessageError("auth frames come from the router alone")
 
-    def _is_wanted(self, update: bytes, sent: cable_payloads.FrameSent) -> bool:
-        """Of a step 2. Who waits for a receipt gets one, whatever is in it."""
-        if sent.clock is not None or sent.number is not None:
-            return True
-        return self._may_write and has_news(self._document, update)
+    def _checked(
+        self,
+        member: Member,
+        message: yjs.SyncUpdate | yjs.SyncStep2,
+        sent: cable_payloads.FrameSent,
+        error: ProtocolError | None,
+    ) -> None:
+        """A large update was looked at, while nothing else was read from this connection."""
 
-    def _mutate(self, member: Member, update: bytes, sent: cable_payloads.FrameSent) -> None:
+        def take(_channel: "CableChannel") -> None:
+            if error is not None:
+                raise error
+            self._take_update(member, message, sent, is_checked=True)
+
+        if self._member is member and self._name in member.documents:
+            self._connection.in_channel(self._identifier, take)
+        if self._face.documents.is_congested:
+            self._face.documents.when_relieved(self._connection.peer.resume_reading)
+        else:
+            self._connection.peer.resume_reading()
+
+    def _take_update(
+        self,
+        member: Member,
+        message: yjs.SyncUpdate | yjs.SyncStep2,
+        sent: cable_payloads.FrameSent,
+        *,
+        is_checked: bool = False,
+    ) -> None:
+        # Of a step 2 only what is news; but who waits for a receipt gets one, whatever is in it.
+        is_wanted = (
+            isinstance(message, yjs.SyncUpdate)
+            or sent.clock is not None
+            or sent.number is not None
+            or (self._may_write and has_news(self._document, message.update, is_checked=is_checked))
+        )
+        if is_wanted:
+            self._mutate(member, message.update, sent, is_checked=is_checked)
+
+    def _mutate(
+        self,
+        member: Member,
+        update: bytes,
+        sent: cable_payloads.FrameSent,
+        *,
+        is_checked: bool,
+    ) -> None:
         if sent.number == 0:
             raise UnexpectedMessageError("the numbers of updates count from 1")
         clock = sent.clock or sent.number or 0
@@ -402,7 +447,9 @@ class CableChannel:
             raise NotAuthorizedError("the token does not allow writing")
         if is_empty(update) and not clock:
             return
-        known = self._face.documents.mutate(member, self._name, clock, update)
+        known = self._face.documents.mutate(
+            member, self._name, clock, update, is_checked=is_checked
+        )
         if isinstance(known, Repeated):
             reader = member.documents[self._name]
             if known.seq <= reader.subscription.sent:

@@ -29,6 +29,7 @@ from syncline.errors import (
     UnknownQueueError,
     WrongKindError,
 )
+from syncline.server.checking import Checks
 from syncline.server.committer import Committer
 from syncline.server.grouping import Grouping
 from syncline.server.listing import page_of
@@ -94,6 +95,8 @@ class Documents:
         self._press = press
         # Faces wait here with what the store has no room for yet, such as new documents.
         self.patience = Patience(press)
+        # Where they have large updates looked at.
+        self.checks = Checks()
         self._loop = asyncio.get_running_loop()
         self._open: dict[str, OpenDocument] = {}
         self._joined_count = 0
@@ -219,11 +222,19 @@ class Documents:
     # Updates.
 
     def mutate(
-        self, member: Member, name: str, clock: int, body: bytes, value: object = None
+        self,
+        member: Member,
+        name: str,
+        clock: int,
+        body: bytes,
+        value: object = None,
+        *,
+        is_checked: bool = False,
     ) -> Repeated | None:
         """Stage a mutation; its author and its readers hear of it once it is durable.
 
         `value` is what the body says, if the face has decoded it; it is not used afterwards.
+        `is_checked`: `check_update` has been at it.
         Returns what is known of a mutation that was stored before. Raises InvalidMutationError,
         DocumentFullError, ProtocolError: it will never be taken; StorageError: not now.
         """
@@ -238,7 +249,7 @@ class Documents:
             if waiting_bytes > limits.waiting_bytes_max:
                 raise StoreBusyError(waiting_bytes, limits.waiting_bytes_max)
         document = reader.document
-        if document.kind is Kind.YJS:
+        if document.kind is Kind.YJS and not is_checked:
             # Whatever passes here is folded later, with nobody left to refuse it.
             check_update(body)
         try:

@@ -11,6 +11,7 @@ the old ones, and it is 1 for nearly everybody: readers of the same epoch share 
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, assert_never
 
 from syncline.core.document import Joined, Repeated, Subscription
@@ -449,20 +450,60 @@ class SyncConnection:
 
     def _mutate(self, member: Member, message: Mutate) -> None:
         name = message.document
-        subscription = self._current(member, name, message.epoch)
-        if subscription is None:
+        if self._current(member, name, message.epoch) is None:
             return
         if not self._grant.may_write(name):
             self._refuse(member, "forbidden", "the token does not allow writing", message)
             return
         document = member.documents[name].document
-        try:
+
+        def store() -> Repeated | None:
             if document.kind is Kind.JSON:
                 body, patch = sync_bodies.read_patch(message.mutation, self._encoding)
+                return self._documents.mutate(member, name, message.clock, body, patch)
+            body = sync_bodies.read_mutation(message.mutation, document.kind, self._encoding)
+            if document.kind is Kind.YJS and self._documents.checks.is_large(body):
+                self._check_first(member, message, document, body)
+                return None
+            return self._documents.mutate(member, name, message.clock, body)
+
+        self._attempt(member, message, document, store)
+
+    def _check_first(
+        self, member: Member, message: Mutate, document: OpenDocument, body: bytes
+    ) -> None:
+        """Nothing more is read before it is known whether this is an update."""
+        self._peer.pause_reading()
+
+        def checked(error: ProtocolError | None) -> None:
+            reader = member.documents.get(message.document)
+            if reader is not None and reader.subscription.epoch == message.epoch:
+                self._attempt(member, message, document, partial(store, error))
+            if self._documents.is_congested:
+                self._documents.when_relieved(self._peer.resume_reading)
             else:
-                patch = None
-                body = sync_bodies.read_mutation(message.mutation, document.kind, self._encoding)
-            known = self._documents.mutate(member, name, message.clock, body, patch)
+                self._peer.resume_reading()
+
+        def store(error: ProtocolError | None) -> Repeated | None:
+            if error is not None:
+                raise error
+            return self._documents.mutate(
+                member, message.document, message.clock, body, is_checked=True
+            )
+
+        self._documents.checks.check(body, checked)
+
+    def _attempt(
+        self,
+        member: Member,
+        message: Mutate,
+        document: OpenDocument,
+        store: Callable[[], Repeated | None],
+    ) -> None:
+        name = message.document
+        subscription = member.documents[name].subscription
+        try:
+            known = store()
         except LimitExceededError as error:
             self._refuse(member, "limit", str(error), message)
         except MalformedMessageError as error:

@@ -7,6 +7,7 @@ it sent and nobody stored is sent again. Handing over to the socket counts as ar
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from syncline.core.document import Subscription
@@ -104,6 +105,7 @@ class YjsConnection:
         self._may_write = False
         self._grant: Grant
         self._has_closed = False
+        self._is_checking = False
         self._expiry: asyncio.TimerHandle | None = None
 
     # What the socket tells.
@@ -182,7 +184,36 @@ class YjsConnection:
         else:
             # In the order in which they came.
             face.documents.take_arrived()
-            self._attempt(lambda: self._take(member, yjs.decode(data, face.frame_bytes_max)))
+            self._attempt(lambda: self._decode_and_take(member, data))
+
+    def _decode_and_take(self, member: Member, data: bytes) -> None:
+        message = yjs.decode(data, self._face.frame_bytes_max)
+        checks = self._face.documents.checks
+        match message:
+            case yjs.SyncUpdate(update=update) | yjs.SyncStep2(update=update) if (
+                self._may_write and checks.is_large(update)
+            ):
+                self._is_checking = True
+                self._peer.pause_reading()
+                checks.check(update, partial(self._checked, member, message))
+            case _:
+                self._take(member, message)
+
+    def _checked(self, member: Member, message: yjs.Frame, error: ProtocolError | None) -> None:
+        self._is_checking = False
+
+        def take() -> None:
+            if error is not None:
+                raise error
+            self._take(member, message, is_checked=True)
+
+        # Whoever has left meanwhile has said it before; who was sent away need not be heard.
+        if self._member is member and self._name in member.documents:
+            self._attempt(take)
+        if self._has_closed:
+            self._leave()
+        elif not self._face.documents.is_congested:
+            self._peer.resume_reading()
 
     def _take_update(self, update: bytes) -> None:
         if (member := self._member) is not None:
@@ -210,6 +241,10 @@ class YjsConnection:
         if self._expiry is not None:
             self._expiry.cancel()
         self._face.documents.take_arrived()
+        if not self._is_checking:
+            self._leave()
+
+    def _leave(self) -> None:
         member, self._member = self._member, None
         if member is not None:
             self._face.rooms.leave(self._name, member.connection)
@@ -217,16 +252,16 @@ class YjsConnection:
 
     # What the peer says.
 
-    def _take(self, member: Member, message: yjs.Frame) -> None:
+    def _take(self, member: Member, message: yjs.Frame, *, is_checked: bool = False) -> None:
         match message:
             case yjs.SyncUpdate(update=update):
-                self._mutate(member, update)
+                self._mutate(member, update, is_checked=is_checked)
             case yjs.SyncStep1(state_vector=state_vector):
                 for answer in answer_step_1(self._document, state_vector):
                     self._send(answer)
             case yjs.SyncStep2(update=update):
-                if self._may_write and has_news(self._document, update):
-                    self._mutate(member, update)
+                if self._may_write and has_news(self._document, update, is_checked=is_checked):
+                    self._mutate(member, update, is_checked=True)
             case yjs.AwarenessUpdate(update=update):
                 self._show(member, awareness.decode(update))
             case yjs.QueryAwareness():
@@ -240,10 +275,10 @@ class YjsConnection:
         is_shown = any(entry.state is not None for entry in entries)
         self._peer.keep_warm(b"" if is_shown else _NOBODY)
 
-    def _mutate(self, member: Member, update: bytes) -> None:
+    def _mutate(self, member: Member, update: bytes, *, is_checked: bool = False) -> None:
         # Who may only read shares a document with those who write: what it types stays with it.
         if self._may_write and not is_empty(update):
-            self._face.documents.mutate(member, self._name, 0, update)
+            self._face.documents.mutate(member, self._name, 0, update, is_checked=is_checked)
 
     # What the others tell.
 
