@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, assert_never
+from typing import Any, assert_never
 
 from syncline.core.document import Joined, Repeated, Subscription
 from syncline.errors import (
@@ -29,20 +29,18 @@ from syncline.errors import (
 )
 from syncline.server.documents import Documents
 from syncline.server.faces import Accepted, Peer, Rejected, Upgrade
-from syncline.server.frames import frame
+from syncline.server.grants import Grant
 from syncline.server.open_document import Member, OpenDocument
 from syncline.server.sessions import Sessions, author_of
+from syncline.server.sync_dialect import SyncDialect
 from syncline.values import limits
 from syncline.values.kinds import Kind
-from syncline.values.updates import Update
 from syncline.wire import sync_bodies
 from syncline.wire.sync import (
     SUBPROTOCOLS,
     VERSION,
     decode_client,
-    encode_epoch,
     encode_server,
-    encode_shared,
 )
 from syncline.wire.sync_bodies import Encoding
 from syncline.wire.sync_messages import (
@@ -52,7 +50,6 @@ from syncline.wire.sync_messages import (
     Failure,
     Hello,
     Mutate,
-    Mutation,
     Ping,
     Pong,
     Presence,
@@ -78,57 +75,12 @@ TOO_MUCH = 4429
 SESSION_BYTES = 12
 
 
-class Grant(Protocol):
-    """What a token allows."""
-
-    @property
-    def subject(self) -> str | None: ...
-
-    @property
-    def expires_ms(self) -> int | None: ...
-
-    def may_read(self, document: str) -> bool: ...
-
-    def may_write(self, document: str) -> bool: ...
-
-
 @dataclass(frozen=True, slots=True)
 class SyncSettings:
     frame_bytes_max: int = limits.frame_bytes_max
     document_count_max: int = 1_000
     heartbeat_ms: int = 20_000
     hello_seconds_max: float = 10.0
-
-
-class SyncDialect:
-    """What readers of `/sync` are told of updates, in one encoding."""
-
-    def __init__(self, encoding: Encoding) -> None:
-        self._encoding: Encoding = encoding
-        self._is_text = encoding == "json"
-        # All readers of an update are told one after the other; only their epochs differ.
-        self._last: Update | None = None
-        self._head = b""
-
-    def update(self, document: OpenDocument, epoch: int, update: Update) -> bytes:
-        if update is not self._last:
-            self._last, self._head = update, self._shared(document, update)
-        return frame(self._head + encode_epoch(epoch, self._encoding), is_text=self._is_text)
-
-    def _shared(self, document: OpenDocument, update: Update) -> bytes:
-        message = Mutation(
-            document=document.name,
-            seq=update.seq,
-            client=update.author,
-            clock=update.clock,
-            mutation=sync_bodies.write_mutation(update.body, document.kind, self._encoding),
-            epoch=0,
-        )
-        return encode_shared(message, self._encoding)
-
-    def stored(self, document: OpenDocument, epoch: int, update: Update) -> bytes:
-        message = Receipt(document=document.name, clock=update.clock, seq=update.seq, epoch=epoch)
-        return frame(encode_server(message, self._encoding), is_text=self._is_text)
 
 
 class SyncFace:

@@ -25,8 +25,8 @@ from syncline.errors import (
 from syncline.server.documents import Documents
 from syncline.server.faces import Accepted, Peer, Rejected, Upgrade
 from syncline.server.frames import frame
+from syncline.server.grants import Grant
 from syncline.server.open_document import Member, OpenDocument
-from syncline.server.sync_face import Grant
 from syncline.server.yjs_rooms import YjsRooms
 from syncline.server.yjs_steps import answer_step_1, folding_of, has_news
 from syncline.values import limits
