@@ -8,6 +8,7 @@
 """
 
 import asyncio
+import gc
 import secrets
 import signal
 import socket
@@ -38,6 +39,9 @@ from syncline.storage.base import Store
 from syncline.storage.files import DiskFiles
 from syncline.storage.life import read_life
 from syncline.storage.opening import open_store
+
+# New objects before rubbish in cycles is looked for; there is little of it (bench: documents).
+_COLLECTION_OBJECT_COUNT = 10_000
 
 EXIT_STOPPED = 0
 EXIT_DEVICE_FAILED = 3
@@ -173,6 +177,7 @@ class Router:
             self._metrics.watch_documents(documents)
             self._api.documents.attach(documents, committer)
         self._api.attach(queues, HotBackup(store, self._files, self._folder, clock_ms))
+        _spare_collections()
         stats = store.stats()
         self._announce(Announcement(url, self._folder, stats.stream_count, stats.damage_count))
         self._log.info("serving", url=url, folder=self._folder, streams=stats.stream_count)
@@ -232,6 +237,13 @@ class Router:
 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop)
+
+
+def _spare_collections() -> None:
+    """What is there by now stays; and what an update makes goes away without a collection."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_COLLECTION_OBJECT_COUNT)
 
 
 def _storage_error(keeping: asyncio.Task[None]) -> StorageError:

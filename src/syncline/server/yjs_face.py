@@ -8,7 +8,7 @@ it sent and nobody stored is sent again. Handing over to the socket counts as ar
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from syncline.core.document import Subscription
 from syncline.core.kinds.yjs import is_empty
@@ -46,6 +46,7 @@ TOO_MUCH = 4429
 TRY_AGAIN = 1013
 
 AUTHOR_BYTES = 8
+Taken = TypeVar("Taken")
 # For clients that show no awareness, and so hear no echo of it: they wait 30 s for any message, and
 # pings of the WebSocket do not count with them.
 _NOBODY = frame(yjs.encode(yjs.AwarenessUpdate(awareness.encode([]))), is_text=False)
@@ -184,7 +185,7 @@ class YjsConnection:
         else:
             # In the order in which they came.
             face.documents.take_arrived()
-            self._attempt(lambda: self._decode_and_take(member, data))
+            self._attempt(self._decode_and_take, member, data)
 
     def _decode_and_take(self, member: Member, data: bytes) -> None:
         message = yjs.decode(data, self._face.frame_bytes_max)
@@ -202,14 +203,14 @@ class YjsConnection:
     def _checked(self, member: Member, message: yjs.Frame, error: ProtocolError | None) -> None:
         self._is_checking = False
 
-        def take() -> None:
+        def take(member: Member, message: yjs.Frame) -> None:
             if error is not None:
                 raise error
             self._take(member, message, is_checked=True)
 
         # Whoever has left meanwhile has said it before; who was sent away need not be heard.
         if self._member is member and self._name in member.documents:
-            self._attempt(take)
+            self._attempt(take, member, message)
         if self._has_closed:
             self._leave()
         elif not self._face.documents.is_congested:
@@ -217,11 +218,11 @@ class YjsConnection:
 
     def _take_update(self, update: bytes) -> None:
         if (member := self._member) is not None:
-            self._attempt(lambda: self._mutate(member, update))
+            self._attempt(self._mutate, member, update)
 
-    def _attempt(self, act: Callable[[], None]) -> None:
+    def _attempt(self, act: Callable[[Member, Taken], None], member: Member, what: Taken) -> None:
         try:
-            act()
+            act(member, what)
         except LimitExceededError as error:
             self._peer.close(TOO_MUCH, f"limit: {error}")
         except ProtocolError as error:
