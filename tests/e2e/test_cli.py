@@ -314,7 +314,7 @@ def test_what_was_exported_is_imported(
     wanted = sorted(cli("tail", folder, "--json").out.splitlines())
     shown = cli("export", tmp_path / "out", "--data", folder, "--layout", layout)
     assert (shown.code, shown.error) == (0, "")
-    assert "exported 12 messages of 3 queues" in shown.out
+    assert "exported 12 entries of 3 queues and documents" in shown.out
     assert contents(folder) == before
     made = tmp_path / "made"
     facts = cli("import", tmp_path / "out", "--data", made, "--store", store, "--json").json
@@ -368,7 +368,7 @@ def test_repair_says_first_and_copies_before_it_changes(cli: Cli, tmp_path: Path
     damaged = contents(folder)
     dry = cli("repair", folder)
     assert dry.code == 1
-    assert "11 messages in 3 queues are readable, 1 are not" in dry.out
+    assert "11 entries in 3 queues and documents are readable, 1 are not" in dry.out
     assert "nothing was changed" in dry.out
     assert contents(folder) == damaged
     facts = cli("repair", folder, "--apply", "--json").json

@@ -109,13 +109,18 @@ def test_a_document_is_made_listed_and_shown(cli: Cli, router: RouterProcess) ->
     assert (made.code, made.out) == (0, "stored at 1\n")
     changed = cli("document", "patch", "team/plan", '{"old":null,"n":[2.5]}', *url, "--json")
     assert changed.json == {"name": "team/plan", "seq": 2}
-    # Somebody has it open, so that it stays on the list.
+    # Somebody has it open, so that it has a reader.
     with watching("team/plan", *url, "--json"):
         listed = {
             each["name"]: each for each in cli("document", "list", *url, "--json").json["documents"]
         }
         plan = listed["team/plan"]
         assert (plan["kind"], plan["head"], plan["readers"]) == ("json", 2, 1)
+        opened = cli("document", "list", "--open", *url, "--json").json
+        assert [(each["name"], each["readers"]) for each in opened["documents"]] == [
+            ("team/plan", 1)
+        ]
+        assert opened["open"] == opened["connections"] == 1
         [row] = [line for line in cli("document", "list", *url).out.splitlines() if "plan" in line]
         assert [cell.strip() for cell in row.split("│")[1:4]] == ["team/plan", "json", "2"]
         facts = cli("document", "show", "team/plan", *url, "--json").json
@@ -289,7 +294,7 @@ def test_tokens_come_from_the_environment_and_a_file(
         assert unknown.code == 2
         assert "put it in SYNCLINE_HTTP_TOKEN" in unknown.sentence
         monkeypatch.setenv("SYNCLINE_HTTP_TOKEN", "operator-token-1234")
-        assert cli("document", "list", *url, "--json").json["open"] == 0
+        assert cli("document", "list", *url, "--json").json == {"documents": []}
         refused = cli(*patch, *url)
         assert refused.code == 2
         assert "a token is needed" in refused.sentence

@@ -217,7 +217,8 @@ def test_primitives_of_lib0_come_back(unsigned: int, signed: int, text: str, dat
 
 @given(st.dictionaries(numbers, numbers, max_size=6))
 def test_state_vectors_come_back(vector: dict[int, int]) -> None:
-    encoded = yjs_updates.encode_state_vector(vector)
+    numbers_in_order = [len(vector), *(each for pair in vector.items() for each in pair)]
+    encoded = b"".join(map(lib0.var_uint, numbers_in_order))
     assert yjs_updates.decode_state_vector(encoded) == vector
 
 
@@ -465,7 +466,6 @@ def test_hostile_frames_of_cable_are_refused(data: bytes) -> None:
     if isinstance(command, cable.Perform):
         inside = command.data
         refused_or_read(lambda: cable_payloads.read_sent(inside))
-    refused_or_read(lambda: cable.decode_event(data))
     refused_or_read(lambda: cable_payloads.read_sent(data))
     refused_or_read(lambda: cable_payloads.read(data))
 

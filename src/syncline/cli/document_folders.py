@@ -18,26 +18,10 @@ from syncline.errors import (
 from syncline.server import document_views
 from syncline.server.open_document import DocumentOptions, load
 from syncline.storage.base import Store, StreamKind
-from syncline.storage.documents import decode_snapshot, stream_of
+from syncline.storage.documents import stream_of
+from syncline.storage.stored_documents import StoredDocument, stored_document
 from syncline.values import limits
 from syncline.values.ids import StreamId
-
-
-@dataclass(frozen=True, slots=True)
-class StoredDocument:
-    """What the folder says of a document. Without a readable snapshot nobody knows its name."""
-
-    stream: str
-    name: str | None
-    kind: str | None
-    head: int
-    first: int
-    snapshot_seq: int | None
-    snapshot_bytes: int | None
-
-    @property
-    def kept_updates(self) -> int:
-        return self.head + 1 - self.first
 
 
 @dataclass(slots=True)
@@ -62,7 +46,7 @@ def walk(store: Store, counts: StreamCounts) -> Iterator[StoredDocument | None]:
     """Every stream once, in no order: a document, or None for anything else."""
     for stream in store.streams():
         kind = count_stream(store, stream, counts)
-        yield _stored(store, stream) if kind is StreamKind.DOCUMENT else None
+        yield stored_document(store, stream) if kind is StreamKind.DOCUMENT else None
 
 
 def count_stream(store: Store, stream: StreamId, counts: StreamCounts) -> StreamKind | None:
@@ -77,27 +61,6 @@ def count_stream(store: Store, stream: StreamId, counts: StreamCounts) -> Stream
     else:
         counts.queue_count += 1
     return kind
-
-
-def _stored(store: Store, stream: StreamId) -> StoredDocument:
-    state = store.state(stream)
-    head = state.next - 1
-    try:
-        snapshot = store.snapshot(stream)
-        found = None if snapshot is None else decode_snapshot(snapshot.payload)
-    except CorruptionError:
-        snapshot = found = None
-    if snapshot is None or found is None:
-        return StoredDocument(str(stream), None, None, head, state.first, None, None)
-    return StoredDocument(
-        str(stream),
-        found.name,
-        found.kind,
-        head,
-        state.first,
-        snapshot.up_to_seq,
-        len(snapshot.payload),
-    )
 
 
 def read_documents(output: Output, store: Store) -> tuple[list[StoredDocument], StreamCounts]:

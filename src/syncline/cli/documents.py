@@ -31,6 +31,7 @@ from syncline.wire.names import check_document
 # Some of what was asked for could not be read.
 EXIT_INCOMPLETE = 1
 DEFAULT_URL = "http://127.0.0.1:8080"
+_PAGE_COUNT = 1_000
 
 app = typer.Typer(help="Look at documents, follow them, change them.", no_args_is_help=True)
 
@@ -51,15 +52,26 @@ TokenOption = Annotated[
 
 @app.command("list", epilog="Example: syncline document list --data syncline-data")
 def list_documents(
-    url: EitherUrlOption = None, folder: FolderOption = None, is_json: JsonFlag = False
+    url: EitherUrlOption = None,
+    folder: FolderOption = None,
+    is_open_only: Annotated[
+        bool, typer.Option("--open", help="Only those that are open at the router, by their lag.")
+    ] = False,
+    is_json: JsonFlag = False,
 ) -> None:
-    """List the documents that are open at a router, or all that a data folder holds."""
+    """List all documents that a router or a data folder holds."""
     output = Output(is_json=is_json)
     if folder is not None:
         _check_one_place(url)
+        if is_open_only:
+            raise ConfigError("in a folder that no router has nothing is open; leave --open away")
         _list_folder(output, folder)
         return
-    found = RouterClient(url or DEFAULT_URL).get("/api/documents")
+    client = RouterClient(url or DEFAULT_URL)
+    if not is_open_only:
+        _list_stored(output, client)
+        return
+    found = client.get("/api/documents")
     if is_json:
         output.json(found)
         return
@@ -69,6 +81,31 @@ def list_documents(
     output.table(f"open documents: {found['open']}", shown, rows)
     if len(rows) < found["open"]:
         output.line(f"these are the {len(rows)} with the longest lag")
+
+
+def _list_stored(output: Output, client: RouterClient) -> None:
+    documents: list[dict[str, Any]] = []
+    after: str | None = ""
+    while after is not None:
+        behind = f"&after={after}" if after else ""
+        page = client.get(f"/api/documents?view=stored&count={_PAGE_COUNT}{behind}")
+        documents += page["documents"]
+        after = page["after"]
+    documents.sort(key=lambda each: (each["name"] is None, each["name"] or each["stream"]))
+    if output.is_json:
+        output.json({"documents": documents})
+    else:
+        columns = ["kind", "head", "first", "snapshot_seq", "snapshot_bytes"]
+        rows: list[list[object]] = []
+        for each in documents:
+            name = f"unknown ({each['stream']})" if each["name"] is None else each["name"]
+            facts = ["?" if each[column] is None else each[column] for column in columns]
+            rows.append([name, *facts, each["readers"] if each["is_open"] else "-"])
+        shown = ["name", "kind", "head", "first", "snapshot", "bytes", "readers"]
+        output.table(f"documents: {len(rows)}", shown, rows)
+    if any(each["name"] is None for each in documents):
+        output.note("some of the folder is damaged; the router's log says where")
+        raise typer.Exit(EXIT_INCOMPLETE)
 
 
 def _list_folder(output: Output, folder: Path) -> None:

@@ -131,17 +131,19 @@ def _tell(output: Output, done: str, place: str, report: ExchangeReport) -> None
         output.json({done: place, "whole": is_whole} | asdict(report))
     else:
         output.line(
-            f"{done} {report.entry_count} messages of {report.stream_count} queues, "
+            f"{done} {report.entry_count} entries of {report.stream_count} queues and documents, "
             f"{bytes_text(report.byte_count)}, to {place}"
         )
         if report.renumbered_stream_count:
-            output.line(f"{report.renumbered_stream_count} queues have other sequences than before")
+            count = report.renumbered_stream_count
+            output.line(f"{count} queues and documents have other sequences than before")
         if not is_whole:
             output.line(
-                f"{report.lost_entry_count} messages of {report.damaged_stream_count} queues could "
-                "not be read and were left behind",
+                f"{report.lost_entry_count} entries of {report.damaged_stream_count} queues and "
+                "documents could not be read and were left behind",
                 style="bold red",
             )
-            output.table("damaged queues", ["queue", "what is wrong"], report.damage)
+            columns = ["queue or document", "what is wrong"]
+            output.table("damaged queues and documents", columns, report.damage)
     if not is_whole:
         raise typer.Exit(EXIT_INCOMPLETE)

@@ -207,7 +207,7 @@ def _tell_repair(
         output.line("nothing to repair: everything is readable", style="green")
         return
     output.line(
-        f"{before.entry_count} messages in {before.stream_count} queues are readable, "
+        f"{before.entry_count} entries in {before.stream_count} queues and documents are readable, "
         f"{before.missing_count} are not; {len(before.damage)} places are damaged"
     )
     if after is None:
@@ -215,8 +215,8 @@ def _tell_repair(
         return
     output.line(f"the folder as it was is in {kept}")
     output.line(
-        f"kept {after.entry_count} messages; {len(after.damage)} damaged places are left, "
-        f"{after.missing_count} messages are gone"
+        f"kept {after.entry_count} entries; {len(after.damage)} damaged places are left, "
+        f"{after.missing_count} entries are gone"
     )
 
 

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import typer
 
 from syncline.cli.document_folders import (
-    StoredDocument,
     StreamCounts,
     count_stream,
     listed_facts,
@@ -26,6 +25,7 @@ from syncline.storage.base import Damage, Store, StreamKind
 from syncline.storage.copies import MANIFEST_NAME, check_copy, folder_bytes, read_manifest
 from syncline.storage.files import DiskFiles
 from syncline.storage.inspection import Findings, read_everything, report
+from syncline.storage.stored_documents import StoredDocument
 from syncline.values.ids import StreamId
 
 EXIT_DAMAGED = 1
@@ -132,7 +132,8 @@ def _print_damage(output: Output, damage: tuple[Damage, ...]) -> None:
         return
     columns = ["file", "offset", "reason", "queue", "first_lost_seq", "lost_count"]
     rows = [[damage_facts(each)[column] for column in columns] for each in damage]
-    output.table(f"damage in {len(damage)} places", columns, rows)
+    shown = ["file", "offset", "reason", "queue or document", "first_lost_seq", "lost_count"]
+    output.table(f"damage in {len(damage)} places", shown, rows)
 
 
 def verify(folder: FolderArgument = DEFAULT_FOLDER, is_json: JsonFlag = False) -> None:
@@ -151,10 +152,10 @@ def verify(folder: FolderArgument = DEFAULT_FOLDER, is_json: JsonFlag = False) -
         output.facts(
             "read",
             {
-                "queues": findings.stream_count,
-                "messages": findings.entry_count,
+                "queues and documents": findings.stream_count,
+                "messages and updates": findings.entry_count,
                 "bytes": findings.payload_bytes,
-                "missing messages": findings.missing_count,
+                "missing": findings.missing_count,
             },
         )
         _print_damage(output, findings.damage)

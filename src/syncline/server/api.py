@@ -14,7 +14,7 @@ from syncline.core.queue import read_request
 from syncline.errors import MalformedMessageError, StorageError, SynclineError
 from syncline.server.access import AccessGate
 from syncline.server.answers import error_answer, json_answer, plain_error
-from syncline.server.bodies import decode, read_body, split_batch
+from syncline.server.bodies import decode, number_in, read_body, split_batch
 from syncline.server.document_api import DocumentApi
 from syncline.server.health import Health
 from syncline.server.hot_backup import HotBackup
@@ -131,7 +131,7 @@ class Api:
 
     async def list_queues(self, request: Request) -> Response:
         after = request.query_params.get("after")
-        count = min(_number(request, "count", 100), _PAGE_COUNT_MAX)
+        count = min(number_in(request, "count", 100), _PAGE_COUNT_MAX)
         if count < 1:
             raise MalformedMessageError("count must be at least 1")
         start = None if after is None else StreamId.parse(after)
@@ -178,10 +178,10 @@ class Api:
 
     async def read(self, request: Request) -> Response:
         wait_seconds = min(
-            _number(request, "wait_ms", 0) / 1_000, self._settings.http_wait_seconds_max
+            number_in(request, "wait_ms", 0) / 1_000, self._settings.http_wait_seconds_max
         )
         wanted = read_request(
-            _number(request, "from", 0), _number(request, "count", 100), limits.read_bytes_max
+            number_in(request, "from", 0), number_in(request, "count", 100), limits.read_bytes_max
         )
         found = await self._ready_queues().read(_stream(request), wanted, wait_seconds)
         messages = [
@@ -232,16 +232,6 @@ class NotReadyError(StorageError):
 
 def _stream(request: Request) -> StreamId:
     return StreamId.parse(request.path_params["id"])
-
-
-def _number(request: Request, name: str, default: int) -> int:
-    text = request.query_params.get(name)
-    if text is None:
-        return default
-    # More digits than any limit has would only cost time to read.
-    if not text.isascii() or not text.isdecimal() or len(text) > 19:
-        raise MalformedMessageError(f"{name} must be a whole number, not {text[:40]!r}")
-    return int(text)
 
 
 async def _answer_error(_request: Request, error: Exception) -> Response:

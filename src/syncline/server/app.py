@@ -8,6 +8,7 @@
 """
 
 import asyncio
+import gc
 import secrets
 import signal
 import socket
@@ -23,6 +24,7 @@ from syncline.server.api import Api
 from syncline.server.committer import Committer
 from syncline.server.config import check_token
 from syncline.server.document_faces import open_documents
+from syncline.server.documents import Documents
 from syncline.server.gathering import WebSockets
 from syncline.server.health import Health, Stage
 from syncline.server.hot_backup import HotBackup
@@ -39,6 +41,9 @@ from syncline.storage.files import DiskFiles
 from syncline.storage.inspection import BacksUp
 from syncline.storage.life import read_life
 from syncline.storage.opening import open_store
+
+# New objects before rubbish in cycles is looked for; there is little of it (bench: documents).
+_COLLECTION_OBJECT_COUNT = 10_000
 
 EXIT_STOPPED = 0
 EXIT_DEVICE_FAILED = 3
@@ -176,6 +181,7 @@ class Router:
         # Before the first request: a disk that is nearly full takes none.
         housekeeping.watch_space()
         self._health.watch(store, committer, queues)
+        documents: Documents | None = None
         if self._settings.documents_enabled:
             documents = open_documents(
                 self._web_sockets,
@@ -188,6 +194,7 @@ class Router:
                 queues.pressure.set,
                 read_life(self._files, self._folder),
             )
+            queues.on_relief = documents.patience.relieve
             self._metrics.watch_documents(documents)
             self._api.documents.attach(documents, committer)
         records = None if smp is None else smp.records
@@ -207,6 +214,7 @@ class Router:
             address = str(smp.start(smp.identity(), smp_listener, web))
             self._api.smp.attach(smp.router, address)
             self._metrics.watch_smp(smp.router, smp.records, smp.stats)
+        _spare_collections()
         stats = store.stats()
         self._announce(
             Announcement(url, self._folder, stats.stream_count, stats.damage_count, address)
@@ -227,6 +235,9 @@ class Router:
         await self._web_sockets.close_all(self._settings.upkeep_stop_seconds_max)
         # Before its port is closed: requests come over the port of SMP as well.
         await serving
+        if documents is not None:
+            # What came in before the goodbye is stored.
+            await documents.checks.settled()
         if smp is not None:
             await smp.close()
         await committer.close()
@@ -278,6 +289,13 @@ class Router:
 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop)
+
+
+def _spare_collections() -> None:
+    """What is there by now stays; and what an update makes goes away without a collection."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_COLLECTION_OBJECT_COUNT)
 
 
 def _storage_error(keeping: asyncio.Task[None]) -> StorageError:

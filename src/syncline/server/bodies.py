@@ -84,3 +84,14 @@ def _split_lengths(body: bytes) -> list[bytes]:
         messages.append(body[start:end])
         position = end
     return messages
+
+
+def number_in(request: Request, name: str, default: int) -> int:
+    """A number of the query. Raises MalformedMessageError."""
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    # More digits than any limit has would only cost time to read.
+    if not text.isascii() or not text.isdecimal() or len(text) > 19:
+        raise MalformedMessageError(f"{name} must be a whole number, not {text[:40]!r}")
+    return int(text)

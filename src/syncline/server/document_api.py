@@ -6,15 +6,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from syncline.errors import UnknownDocumentError
+from syncline.errors import MalformedMessageError, UnknownDocumentError
 from syncline.server import document_views
 from syncline.server.answers import json_answer
+from syncline.server.bodies import number_in
 from syncline.server.committer import Committer
 from syncline.server.documents import Documents
 from syncline.server.open_document import OpenDocument
+from syncline.values.ids import StreamId
 from syncline.wire.names import check_document
 
 _LINE_COUNT_MAX = 1_000
+_PAGE_COUNT = 100
+_PAGE_COUNT_MAX = 1_000
 
 
 class DocumentApi:
@@ -39,7 +43,20 @@ class DocumentApi:
 
     async def overview(self, request: Request) -> Response:
         documents = self._ready()
+        if request.query_params.get("view") == "stored":
+            return await self._stored(documents, request)
         return json_answer(document_views.overview(documents, self._clock_ms(), _LINE_COUNT_MAX))
+
+    async def _stored(self, documents: Documents, request: Request) -> Response:
+        after = request.query_params.get("after")
+        count = min(number_in(request, "count", _PAGE_COUNT), _PAGE_COUNT_MAX)
+        if count < 1:
+            raise MalformedMessageError("count must be at least 1")
+        page = await documents.page(None if after is None else StreamId.parse(after), count)
+        # A short page is the last one.
+        following = page[-1][0].stream if len(page) == count else None
+        lines = [document_views.stored(*each) for each in page]
+        return json_answer({"documents": lines, "after": following})
 
     async def describe(self, request: Request) -> Response:
         documents = self._ready()

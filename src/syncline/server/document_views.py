@@ -1,6 +1,7 @@
 """What an operator may see of the documents that are open: facts, read where they are kept."""
 
 from base64 import b64encode
+from dataclasses import asdict
 from typing import Any
 
 import msgspec
@@ -8,6 +9,7 @@ import msgspec
 from syncline.core.document import Subscription
 from syncline.server.documents import Documents
 from syncline.server.open_document import OpenDocument
+from syncline.storage.stored_documents import StoredDocument
 from syncline.values.kinds import Kind
 
 
@@ -23,6 +25,19 @@ def overview(documents: Documents, now_ms: int, count_max: int) -> dict[str, Any
         "counters": {name: getattr(counters, name) for name in counters.__slots__},
         "documents": listed[:count_max],
     }
+
+
+def stored(document: StoredDocument, opened: OpenDocument | None) -> dict[str, Any]:
+    """One of all that are stored."""
+    facts = asdict(document) | {
+        "kept_updates": document.kept_updates,
+        "is_open": opened is not None,
+        "readers": 0 if opened is None else len(opened.readers),
+    }
+    if opened is not None:
+        # Of one that is so new that nothing of it is durable, the store cannot tell the name.
+        facts |= {"name": opened.name, "kind": opened.kind}
+    return facts
 
 
 def details(documents: Documents, document: OpenDocument, now_ms: int) -> dict[str, Any]:

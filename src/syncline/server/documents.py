@@ -13,6 +13,7 @@ coming, and looks at those alone whose time it is.
 
 import asyncio
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -28,8 +29,10 @@ from syncline.errors import (
     UnknownQueueError,
     WrongKindError,
 )
+from syncline.server.checking import Checks
 from syncline.server.committer import Committer
 from syncline.server.grouping import Grouping
+from syncline.server.listing import page_of
 from syncline.server.open_document import (
     Dialect,
     DocumentOptions,
@@ -41,8 +44,11 @@ from syncline.server.open_document import (
     create,
     load,
 )
-from syncline.storage.base import Store
+from syncline.server.patience import Patience
+from syncline.storage.base import Store, StreamKind
+from syncline.storage.stored_documents import StoredDocument, stored_document
 from syncline.values import limits
+from syncline.values.ids import StreamId
 from syncline.values.kinds import Kind
 from syncline.wire.yjs_updates import check_update
 
@@ -87,10 +93,15 @@ class Documents:
         self._clock_ms = clock_ms
         self._random_bytes = random_bytes
         self._press = press
+        # Faces wait here with what the store has no room for yet, such as new documents.
+        self.patience = Patience(press)
+        # Where they have large updates looked at.
+        self.checks = Checks()
         self._loop = asyncio.get_running_loop()
         self._open: dict[str, OpenDocument] = {}
         self._joined_count = 0
-        self.connection_count = 0
+        # One connection may be several members: each subscription of `/cable` is a replica.
+        self._member_count_of: dict[Way, int] = {}
         # Staged since the last batch was taken, with the sequence up to which.
         self._dirty: dict[OpenDocument, int] = {}
         self._dirty_count = 0
@@ -118,12 +129,14 @@ class Documents:
         acknowledges: bool,
     ) -> Member:
         self._joined_count += 1
-        self.connection_count += 1
+        self._member_count_of[way] = self._member_count_of.get(way, 0) + 1
         return Member(self._joined_count, author, way, dialect, listener, acknowledges)
 
     def leave(self, member: Member, *, keeps_places: bool = False) -> None:
         """The connection is gone. What was pending for it is forgotten, or its places are kept."""
-        self.connection_count -= 1
+        self._member_count_of[member.way] -= 1
+        if not self._member_count_of[member.way]:
+            del self._member_count_of[member.way]
         parked_ms = self._clock_ms() if keeps_places else None
         for name in list(member.documents):
             document = self._open[name]
@@ -208,9 +221,20 @@ class Documents:
 
     # Updates.
 
-    def mutate(self, member: Member, name: str, clock: int, body: bytes) -> Repeated | None:
+    def mutate(
+        self,
+        member: Member,
+        name: str,
+        clock: int,
+        body: bytes,
+        value: object = None,
+        *,
+        is_checked: bool = False,
+    ) -> Repeated | None:
         """Stage a mutation; its author and its readers hear of it once it is durable.
 
+        `value` is what the body says, if the face has decoded it; it is not used afterwards.
+        `is_checked`: `check_update` has been at it.
         Returns what is known of a mutation that was stored before. Raises InvalidMutationError,
         DocumentFullError, ProtocolError: it will never be taken; StorageError: not now.
         """
@@ -225,11 +249,11 @@ class Documents:
             if waiting_bytes > limits.waiting_bytes_max:
                 raise StoreBusyError(waiting_bytes, limits.waiting_bytes_max)
         document = reader.document
-        if document.kind is Kind.YJS:
+        if document.kind is Kind.YJS and not is_checked:
             # Whatever passes here is folded later, with nobody left to refuse it.
             check_update(body)
         try:
-            result = document.mutate(member.author, clock, body, self._clock_ms())
+            result = document.mutate(member.author, clock, body, self._clock_ms(), value)
         except StoreBusyError:
             self._press()
             raise
@@ -472,6 +496,25 @@ class Documents:
 
     def __len__(self) -> int:
         return len(self._open)
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._member_count_of)
+
+    async def page(
+        self, after: StreamId | None, count: int
+    ) -> list[tuple[StoredDocument, OpenDocument | None]]:
+        """The next `count` documents of the store in the order of their streams, and if open, as
+        what."""
+        streams = await page_of(self._store, StreamKind.DOCUMENT, after, count)
+        opened = {document.stream: document for document in self._open.values()}
+        listed: list[tuple[StoredDocument, OpenDocument | None]] = []
+        for stream in streams:
+            with suppress(UnknownQueueError):
+                listed.append((stored_document(self._store, stream), opened.get(stream)))
+            # Each has its snapshot read for its name: others have their turn between them.
+            await asyncio.sleep(0)
+        return listed
 
     def find(self, name: str) -> OpenDocument | None:
         """Open it if it exists; it is let go of again unless somebody subscribes."""

@@ -119,10 +119,6 @@ class FrameReader:
         self._fragments = bytearray()
         self._fragments_opcode = 0
 
-    @property
-    def held_bytes(self) -> int:
-        return len(self._partial) + len(self._fragments)
-
     def feed(self, data: bytes) -> list[Incoming]:
         """What has become whole by `data`; what came before a violation is still given out."""
         size = len(data)

@@ -128,7 +128,7 @@ class DocumentOptions:
     absolute_lag_ms: int = 1_800_000
     resume_ms: int = 900_000
     presence_count_max: int = 1_000
-    group_ms: int = 4
+    group_ms: int = 6
     # Of the data folder, if it was restored.
     life: bytes = b""
 
@@ -219,8 +219,12 @@ class OpenDocument:
 
     # Writing.
 
-    def mutate(self, author: str, clock: int, body: bytes, now_ms: int) -> Repeated | int:
+    def mutate(
+        self, author: str, clock: int, body: bytes, now_ms: int, value: object = None
+    ) -> Repeated | int:
         """Stage a mutation and return its sequence, or what is known of one sent again.
+
+        `value` is what the body says, if somebody has decoded it already.
 
         Raises InvalidMutationError, DocumentFullError, StoreFullError, StoreBusyError; then nothing
         has changed.
@@ -228,7 +232,7 @@ class OpenDocument:
         machine = self.machine
         if clock and (repeated := machine.repeated(author, clock)) is not None:
             return repeated
-        prepared = self.folding.prepare(body)
+        prepared = self.folding.prepare(body, value)
         self._check_size(len(body))
         seq = self._store.append(self.stream, encode_entry(author, clock, body), now_ms)
         machine.stage(author, clock, seq)

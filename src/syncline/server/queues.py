@@ -8,12 +8,10 @@ Every face that works with queues comes through here, so that all keep the same 
 """
 
 import asyncio
-import heapq
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 
 from syncline.core import queue
 from syncline.core.queue import QueueView, ReadRequest
@@ -23,9 +21,9 @@ from syncline.errors import (
     StoreBusyError,
     StoreFullError,
     SynclineError,
-    UnknownQueueError,
 )
 from syncline.server.committer import Committer
+from syncline.server.listing import page_of
 from syncline.storage.applying import stage
 from syncline.storage.base import Entry, Store, StreamKind, StreamState
 from syncline.values import limits
@@ -34,8 +32,6 @@ from syncline.values.records import AppendEntry, CreateStream, DeleteStream, Rec
 
 # How long a producer waits for upkeep that is behind before it is told to come again.
 BUSY_SECONDS_MAX = 10.0
-# Queues looked at in one turn of the loop, when they are listed.
-_LISTED_AT_ONCE = 1_024
 
 
 @dataclass(slots=True)
@@ -66,6 +62,8 @@ class Queues:
         self._quota_default = quota_default
         # Set while a producer waits for upkeep; whoever does the upkeep calls `relieve`.
         self.pressure = asyncio.Event()
+        # Others who wait for the same.
+        self.on_relief: Callable[[], None] = lambda: None
         self._relief = asyncio.Event()
         # Staged and not durable: no reader can have seen it. Bounded by what waits for the disk.
         self._on_their_way: dict[StreamId, _OnItsWay] = {}
@@ -164,44 +162,8 @@ class Queues:
         return self._store.state(stream)
 
     async def page(self, after: StreamId | None, count: int) -> list[StreamId]:
-        """The next `count` queues in the order of their ids.
-
-        Looks at all of them, and lets others have their turn meanwhile: queues that are created or
-        deleted while it does may or may not be there.
-        """
-        found: list[StreamId] = []
-        last = after
-        while len(found) < count:
-            streams = await self._next_streams(last, count)
-            if not streams:
-                break
-            # Asking for the state of each stream would bring all of them into memory.
-            found += [each for each in streams if self._is_queue(each)]
-            last = streams[-1]
-        return found[:count]
-
-    async def _next_streams(self, after: StreamId | None, count: int) -> list[StreamId]:
-        nearest: list[StreamId] = []
-        streams = self._store.streams()
-        while some := list(islice(streams, _LISTED_AT_ONCE)):
-            # Beyond the last of those there is no room, so most are left out by one comparison.
-            bound = nearest[-1] if len(nearest) == count else None
-            later = {
-                each
-                for each in some
-                if (after is None or each > after) and (bound is None or each < bound)
-            }
-            if later:
-                nearest = heapq.nsmallest(count, later.union(nearest))
-            await asyncio.sleep(0)
-        return nearest
-
-    def _is_queue(self, stream: StreamId) -> bool:
-        try:
-            return self._store.state(stream).kind is StreamKind.QUEUE
-        except UnknownQueueError:
-            # Deleted since it was seen.
-            return False
+        """The next `count` queues in the order of their ids."""
+        return await page_of(self._store, StreamKind.QUEUE, after, count)
 
     @property
     def waiting_reader_count(self) -> int:
@@ -212,6 +174,7 @@ class Queues:
         self.pressure.clear()
         self._relief.set()
         self._relief.clear()
+        self.on_relief()
 
     def drain(self) -> None:
         """Send waiting readers home: the router is about to stop."""

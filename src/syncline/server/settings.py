@@ -328,7 +328,7 @@ class Settings:
     )
     documents_group_ms: int = _number(
         "documents.group_ms",
-        4,
+        6,
         0,
         100,
         "updates that follow one another this closely are made durable together",

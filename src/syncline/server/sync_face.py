@@ -11,7 +11,8 @@ the old ones, and it is 1 for nearly everybody: readers of the same epoch share 
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, assert_never
+from functools import partial
+from typing import Any, assert_never
 
 from syncline.core.document import Joined, Repeated, Subscription
 from syncline.errors import (
@@ -21,25 +22,25 @@ from syncline.errors import (
     ProtocolError,
     RefusedError,
     StorageError,
+    StoreBusyError,
     SynclineError,
     UnexpectedMessageError,
     UnknownDocumentError,
 )
 from syncline.server.documents import Documents
 from syncline.server.faces import Accepted, Peer, Rejected, Upgrade
-from syncline.server.frames import frame
+from syncline.server.grants import Grant
 from syncline.server.open_document import Member, OpenDocument
 from syncline.server.sessions import Sessions, author_of
+from syncline.server.sync_dialect import SyncDialect
 from syncline.values import limits
-from syncline.values.updates import Update
+from syncline.values.kinds import Kind
 from syncline.wire import sync_bodies
 from syncline.wire.sync import (
     SUBPROTOCOLS,
     VERSION,
     decode_client,
-    encode_epoch,
     encode_server,
-    encode_shared,
 )
 from syncline.wire.sync_bodies import Encoding
 from syncline.wire.sync_messages import (
@@ -49,7 +50,6 @@ from syncline.wire.sync_messages import (
     Failure,
     Hello,
     Mutate,
-    Mutation,
     Ping,
     Pong,
     Presence,
@@ -75,57 +75,12 @@ TOO_MUCH = 4429
 SESSION_BYTES = 12
 
 
-class Grant(Protocol):
-    """What a token allows."""
-
-    @property
-    def subject(self) -> str | None: ...
-
-    @property
-    def expires_ms(self) -> int | None: ...
-
-    def may_read(self, document: str) -> bool: ...
-
-    def may_write(self, document: str) -> bool: ...
-
-
 @dataclass(frozen=True, slots=True)
 class SyncSettings:
     frame_bytes_max: int = limits.frame_bytes_max
     document_count_max: int = 1_000
     heartbeat_ms: int = 20_000
     hello_seconds_max: float = 10.0
-
-
-class SyncDialect:
-    """What readers of `/sync` are told of updates, in one encoding."""
-
-    def __init__(self, encoding: Encoding) -> None:
-        self._encoding: Encoding = encoding
-        self._is_text = encoding == "json"
-        # All readers of an update are told one after the other; only their epochs differ.
-        self._last: Update | None = None
-        self._head = b""
-
-    def update(self, document: OpenDocument, epoch: int, update: Update) -> bytes:
-        if update is not self._last:
-            self._last, self._head = update, self._shared(document, update)
-        return frame(self._head + encode_epoch(epoch, self._encoding), is_text=self._is_text)
-
-    def _shared(self, document: OpenDocument, update: Update) -> bytes:
-        message = Mutation(
-            document=document.name,
-            seq=update.seq,
-            client=update.author,
-            clock=update.clock,
-            mutation=sync_bodies.write_mutation(update.body, document.kind, self._encoding),
-            epoch=0,
-        )
-        return encode_shared(message, self._encoding)
-
-    def stored(self, document: OpenDocument, epoch: int, update: Update) -> bytes:
-        message = Receipt(document=document.name, clock=update.clock, seq=update.seq, epoch=epoch)
-        return frame(encode_server(message, self._encoding), is_text=self._is_text)
 
 
 class SyncFace:
@@ -334,7 +289,10 @@ class SyncConnection:
         if self._documents.unsubscribe(member, name):
             # It lost its way and begins anew.
             self._ended_count += 1
-        elif len(member.documents) >= self._face.settings.document_count_max:
+        elif (
+            len(member.documents) + len(self._joining) >= self._face.settings.document_count_max
+            and name not in self._joining
+        ):
             self._fail("limit", "too many documents on one connection", name)
             return
         have: tuple[bytes, int] | None = None
@@ -370,6 +328,27 @@ class SyncConnection:
         have: tuple[bytes, int] | None,
     ) -> None:
         """Without a message the subscription is one that was kept."""
+        ticket = self._joining[name] = object()
+
+        def join() -> None:
+            if self._joining.get(name) is ticket:
+                self._try_to_join(member, name, message, have)
+                self._joining.pop(name, None)
+
+        def give_up(error: StoreBusyError) -> None:
+            if self._joining.pop(name, None) is ticket:
+                self._fail(_storage_code(error), str(error), name, retriable=error.retriable)
+
+        self._documents.patience.run(join, give_up)
+
+    def _try_to_join(
+        self,
+        member: Member,
+        name: str,
+        message: Subscribe | None,
+        have: tuple[bytes, int] | None,
+    ) -> None:
+        """Raises StoreBusyError: there is no room for a new document now."""
         try:
             document, joined = self._documents.subscribe(
                 member,
@@ -382,6 +361,8 @@ class SyncConnection:
         except RefusedError as error:
             self._fail(error.code.lower(), str(error), name)
             return
+        except StoreBusyError:
+            raise
         except StorageError as error:
             self._fail(_storage_code(error), str(error), name, retriable=error.retriable)
             return
@@ -421,16 +402,60 @@ class SyncConnection:
 
     def _mutate(self, member: Member, message: Mutate) -> None:
         name = message.document
-        subscription = self._current(member, name, message.epoch)
-        if subscription is None:
+        if self._current(member, name, message.epoch) is None:
             return
         if not self._grant.may_write(name):
             self._refuse(member, "forbidden", "the token does not allow writing", message)
             return
         document = member.documents[name].document
-        try:
+
+        def store() -> Repeated | None:
+            if document.kind is Kind.JSON:
+                body, patch = sync_bodies.read_patch(message.mutation, self._encoding)
+                return self._documents.mutate(member, name, message.clock, body, patch)
             body = sync_bodies.read_mutation(message.mutation, document.kind, self._encoding)
-            known = self._documents.mutate(member, name, message.clock, body)
+            if document.kind is Kind.YJS and self._documents.checks.is_large(body):
+                self._check_first(member, message, document, body)
+                return None
+            return self._documents.mutate(member, name, message.clock, body)
+
+        self._attempt(member, message, document, store)
+
+    def _check_first(
+        self, member: Member, message: Mutate, document: OpenDocument, body: bytes
+    ) -> None:
+        """Nothing more is read before it is known whether this is an update."""
+        self._peer.pause_reading()
+
+        def checked(error: ProtocolError | None) -> None:
+            reader = member.documents.get(message.document)
+            if reader is not None and reader.subscription.epoch == message.epoch:
+                self._attempt(member, message, document, partial(store, error))
+            if self._documents.is_congested:
+                self._documents.when_relieved(self._peer.resume_reading)
+            else:
+                self._peer.resume_reading()
+
+        def store(error: ProtocolError | None) -> Repeated | None:
+            if error is not None:
+                raise error
+            return self._documents.mutate(
+                member, message.document, message.clock, body, is_checked=True
+            )
+
+        self._documents.checks.check(body, checked)
+
+    def _attempt(
+        self,
+        member: Member,
+        message: Mutate,
+        document: OpenDocument,
+        store: Callable[[], Repeated | None],
+    ) -> None:
+        name = message.document
+        subscription = member.documents[name].subscription
+        try:
+            known = store()
         except LimitExceededError as error:
             self._refuse(member, "limit", str(error), message)
         except MalformedMessageError as error:

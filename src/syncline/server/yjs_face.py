@@ -7,7 +7,8 @@ it sent and nobody stored is sent again. Handing over to the socket counts as ar
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from syncline.core.document import Subscription
 from syncline.core.kinds.yjs import is_empty
@@ -17,14 +18,15 @@ from syncline.errors import (
     ProtocolError,
     RefusedError,
     StorageError,
+    StoreBusyError,
     SynclineError,
     UnexpectedMessageError,
 )
 from syncline.server.documents import Documents
 from syncline.server.faces import Accepted, Peer, Rejected, Upgrade
 from syncline.server.frames import frame
+from syncline.server.grants import Grant
 from syncline.server.open_document import Member, OpenDocument
-from syncline.server.sync_face import Grant
 from syncline.server.yjs_rooms import YjsRooms
 from syncline.server.yjs_steps import answer_step_1, folding_of, has_news
 from syncline.values import limits
@@ -44,6 +46,7 @@ TOO_MUCH = 4429
 TRY_AGAIN = 1013
 
 AUTHOR_BYTES = 8
+Taken = TypeVar("Taken")
 # For clients that show no awareness, and so hear no echo of it: they wait 30 s for any message, and
 # pings of the WebSocket do not count with them.
 _NOBODY = frame(yjs.encode(yjs.AwarenessUpdate(awareness.encode([]))), is_text=False)
@@ -101,6 +104,9 @@ class YjsConnection:
         self._member: Member | None = None
         self._document: OpenDocument
         self._may_write = False
+        self._grant: Grant
+        self._has_closed = False
+        self._is_checking = False
         self._expiry: asyncio.TimerHandle | None = None
 
     # What the socket tells.
@@ -108,13 +114,30 @@ class YjsConnection:
     def opened(self, peer: Peer) -> None:
         self._peer = peer
         try:
-            self._join(self._granted())
+            self._grant = self._granted()
         except NotAuthorizedError as error:
             self._deny(str(error))
-        except RefusedError as error:
-            peer.close(_refused_code(error), f"{error.code.lower()}: {error}")
-        except StorageError as error:
-            peer.close(TRY_AGAIN, f"busy: {error}")
+            return
+        if not self._face.documents.patience.run(self._join_if_wanted, self._refuse):
+            # What it has to say waits with it.
+            peer.pause_reading()
+
+    def _join_if_wanted(self) -> None:
+        if self._has_closed:
+            return
+        try:
+            self._join(self._grant)
+        except StoreBusyError:
+            raise
+        except (RefusedError, StorageError) as error:
+            self._refuse(error)
+        self._peer.resume_reading()
+
+    def _refuse(self, error: SynclineError) -> None:
+        if isinstance(error, RefusedError):
+            self._peer.close(_refused_code(error), f"{error.code.lower()}: {error}")
+        else:
+            self._peer.close(TRY_AGAIN, f"busy: {error}")
 
     def _granted(self) -> Grant:
         grant = self._face.authorize(self._token)
@@ -162,23 +185,50 @@ class YjsConnection:
         else:
             # In the order in which they came.
             face.documents.take_arrived()
-            self._attempt(lambda: self._take(member, yjs.decode(data, face.frame_bytes_max)))
+            self._attempt(self._decode_and_take, member, data)
+
+    def _decode_and_take(self, member: Member, data: bytes) -> None:
+        message = yjs.decode(data, self._face.frame_bytes_max)
+        checks = self._face.documents.checks
+        match message:
+            case yjs.SyncUpdate(update=update) | yjs.SyncStep2(update=update) if (
+                self._may_write and checks.is_large(update)
+            ):
+                self._is_checking = True
+                self._peer.pause_reading()
+                checks.check(update, partial(self._checked, member, message))
+            case _:
+                self._take(member, message)
+
+    def _checked(self, member: Member, message: yjs.Frame, error: ProtocolError | None) -> None:
+        self._is_checking = False
+
+        def take(member: Member, message: yjs.Frame) -> None:
+            if error is not None:
+                raise error
+            self._take(member, message, is_checked=True)
+
+        # Whoever has left meanwhile has said it before; who was sent away need not be heard.
+        if self._member is member and self._name in member.documents:
+            self._attempt(take, member, message)
+        if self._has_closed:
+            self._leave()
+        elif not self._face.documents.is_congested:
+            self._peer.resume_reading()
 
     def _take_update(self, update: bytes) -> None:
         if (member := self._member) is not None:
-            self._attempt(lambda: self._mutate(member, update))
+            self._attempt(self._mutate, member, update)
 
-    def _attempt(self, act: Callable[[], None]) -> None:
+    def _attempt(self, act: Callable[[Member, Taken], None], member: Member, what: Taken) -> None:
         try:
-            act()
+            act(member, what)
         except LimitExceededError as error:
             self._peer.close(TOO_MUCH, f"limit: {error}")
         except ProtocolError as error:
             self._peer.close(MALFORMED, f"malformed: {error}")
-        except RefusedError as error:
-            self._peer.close(_refused_code(error), f"{error.code.lower()}: {error}")
-        except StorageError as error:
-            self._peer.close(TRY_AGAIN, f"busy: {error}")
+        except (RefusedError, StorageError) as error:
+            self._refuse(error)
         if self._face.documents.is_congested:
             self._peer.pause_reading()
             self._face.documents.when_relieved(self._peer.resume_reading)
@@ -188,9 +238,14 @@ class YjsConnection:
             self._face.documents.drained(self._member)
 
     def closed(self, code: int, reason: str) -> None:
+        self._has_closed = True
         if self._expiry is not None:
             self._expiry.cancel()
         self._face.documents.take_arrived()
+        if not self._is_checking:
+            self._leave()
+
+    def _leave(self) -> None:
         member, self._member = self._member, None
         if member is not None:
             self._face.rooms.leave(self._name, member.connection)
@@ -198,16 +253,16 @@ class YjsConnection:
 
     # What the peer says.
 
-    def _take(self, member: Member, message: yjs.Frame) -> None:
+    def _take(self, member: Member, message: yjs.Frame, *, is_checked: bool = False) -> None:
         match message:
             case yjs.SyncUpdate(update=update):
-                self._mutate(member, update)
+                self._mutate(member, update, is_checked=is_checked)
             case yjs.SyncStep1(state_vector=state_vector):
                 for answer in answer_step_1(self._document, state_vector):
                     self._send(answer)
             case yjs.SyncStep2(update=update):
-                if self._may_write and has_news(self._document, update):
-                    self._mutate(member, update)
+                if self._may_write and has_news(self._document, update, is_checked=is_checked):
+                    self._mutate(member, update, is_checked=True)
             case yjs.AwarenessUpdate(update=update):
                 self._show(member, awareness.decode(update))
             case yjs.QueryAwareness():
@@ -221,10 +276,10 @@ class YjsConnection:
         is_shown = any(entry.state is not None for entry in entries)
         self._peer.keep_warm(b"" if is_shown else _NOBODY)
 
-    def _mutate(self, member: Member, update: bytes) -> None:
+    def _mutate(self, member: Member, update: bytes, *, is_checked: bool = False) -> None:
         # Who may only read shares a document with those who write: what it types stays with it.
         if self._may_write and not is_empty(update):
-            self._face.documents.mutate(member, self._name, 0, update)
+            self._face.documents.mutate(member, self._name, 0, update, is_checked=is_checked)
 
     # What the others tell.
 
@@ -238,10 +293,7 @@ class YjsConnection:
     def ended(
         self, document: OpenDocument, subscription: Subscription, error: SynclineError
     ) -> None:
-        if isinstance(error, RefusedError):
-            self._peer.close(_refused_code(error), f"{error.code.lower()}: {error}")
-        else:
-            self._peer.close(TRY_AGAIN, f"busy: {error}")
+        self._refuse(error)
 
     def presence_changed(
         self, document: OpenDocument, subscription: Subscription, states: dict[str, Any]

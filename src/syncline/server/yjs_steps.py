@@ -22,10 +22,11 @@ def answer_step_1(document: OpenDocument, state_vector: bytes) -> list[yjs.Frame
     return [yjs.SyncStep2(answer), *map(yjs.SyncUpdate, early)]
 
 
-def has_news(document: OpenDocument, step_2: bytes) -> bool:
+def has_news(document: OpenDocument, step_2: bytes, *, is_checked: bool = False) -> bool:
     """Mostly there is nothing in it but what was deleted long ago.
 
-    Raises ProtocolError, InvalidMutationError.
+    `is_checked`: `check_update` has been at it. Raises ProtocolError, InvalidMutationError.
     """
-    check_update(step_2)
+    if not is_checked:
+        check_update(step_2)
     return folding_of(document).has_news(step_2)

@@ -165,8 +165,8 @@ class Data(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     offset: int | None = None
 
 
-_Typed = Welcome | Ping | Confirmed | Rejected | HistoryConfirmed | HistoryRejected | Disconnect
-ServerEvent = _Typed | Data
+TypedEvent = Welcome | Ping | Confirmed | Rejected | HistoryConfirmed | HistoryRejected | Disconnect
+ServerEvent = TypedEvent | Data
 
 
 # -------------------------------------------------------------------------------------- codec
@@ -180,19 +180,9 @@ _rules = {
     "offset": f"a whole number from 0 to {limits.sequence_max}",
     "since": "a time in seconds",
     "streams": "a map of stream ids to `epoch` and `offset`",
-    "type": "welcome, ping, disconnect, or the answer to a subscription or a history request",
 }
 _encoder = json.Encoder()
 _commands: json.Decoder[ClientCommand] = json.Decoder(ClientCommand)
-
-
-class _Discriminator(Struct, gc=False):
-    type: Raw = Raw(b"null")
-
-
-_discriminators = json.Decoder(_Discriminator)
-_typed: json.Decoder[_Typed] = json.Decoder(_Typed)
-_untyped = json.Decoder(Data)
 
 
 def decode_command(
@@ -204,15 +194,6 @@ def decode_command(
     the field at fault if it is no command.
     """
     return _decode(_commands, data, bytes_max, "command")
-
-
-def decode_event(
-    data: bytes | bytearray | memoryview, bytes_max: int = limits.state_frame_bytes_max
-) -> ServerEvent:
-    """What the router sent in one frame; raises as `decode_command` does."""
-    if bytes(_decode(_discriminators, data, bytes_max, "type").type) == b"null":
-        return _decode(_untyped, data, bytes_max, "message")
-    return _decode(_typed, data, bytes_max, "type")
 
 
 def encode(message: ClientCommand | ServerEvent) -> bytes:

@@ -157,18 +157,6 @@ def encode(payload: ServerPayload) -> bytes:
     return _encoder.encode(payload)
 
 
-def encode_sent(payload: ClientPayload) -> str:
-    """The JSON text that stands in `data` of a command."""
-    if isinstance(payload, UpdatesApplied):
-        return _encoder.encode({"action": "ack", "id": payload.seq}).decode()
-    sent: dict[str, object] = {"update": payload.frame}
-    if payload.clock is not None:
-        sent = {"action": "update", "clock": payload.clock, **sent}
-    elif payload.number is not None:
-        sent["id"] = payload.number
-    return _encoder.encode(sent).decode()
-
-
 def read(message: bytes | Raw) -> ServerPayload:
     """What the router said, from `message` of an event."""
     keys = _decode(_keys, message)

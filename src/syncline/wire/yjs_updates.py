@@ -18,14 +18,13 @@ text between others: both are matched as a whole, which costs a fifth of reading
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from syncline.errors import LimitExceededError, MalformedMessageError
 from syncline.values import limits
-from syncline.wire.lib0 import Reader, small_number, var_uint
+from syncline.wire.lib0 import Reader, small_number
 
 EMPTY_UPDATE = b"\x00\x00"
-EMPTY_STATE_VECTOR = b"\x00"
 
 _HAS_LEFT, _HAS_RIGHT, _HAS_KEY = 0x80, 0x40, 0x20
 _KIND = 0x1F
@@ -49,14 +48,6 @@ def decode_state_vector(data: bytes) -> dict[int, int]:
         vector[client] = reader.var_uint()
     reader.finish()
     return vector
-
-
-def encode_state_vector(vector: Mapping[int, int]) -> bytes:
-    """What `decode_state_vector` reads; the highest client comes first, as Yjs writes it."""
-    parts = [var_uint(len(vector))]
-    for client in sorted(vector, reverse=True):
-        parts += var_uint(client), var_uint(vector[client])
-    return b"".join(parts)
 
 
 # Written as short as it can be: then numbers are equal if their bytes are, and one is less than

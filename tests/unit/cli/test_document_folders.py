@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from syncline.cli.document_folders import StoredDocument, StreamCounts, state_of, walk
+from syncline.cli.document_folders import StreamCounts, state_of, walk
 from syncline.errors import CorruptionError, UnknownDocumentError
 from syncline.server.open_document import DocumentOptions, create
 from syncline.storage.base import Entry, Snapshot, Store, StreamKind, StreamState, commit
@@ -13,6 +13,7 @@ from syncline.storage.documents import encode_entry, stream_of
 from syncline.storage.files import DiskFiles
 from syncline.storage.memory import MemoryStore
 from syncline.storage.options import StoreOptions
+from syncline.storage.stored_documents import StoredDocument
 from syncline.values.ids import StreamId
 from syncline.values.kinds import Kind
 

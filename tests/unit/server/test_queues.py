@@ -16,7 +16,6 @@ from syncline.errors import (
     UnexpectedMessageError,
     UnknownQueueError,
 )
-from syncline.server import queues as queues_module
 from syncline.storage.base import Batch, EntryKind, StreamKind
 from syncline.values.ids import StreamId
 from tests.unit.server.conftest import Rig
@@ -267,7 +266,7 @@ async def test_listing_looks_at_so_many_queues_in_a_turn(
     listed = [StreamId(chance.randbytes(24)) for _ in range(100)]
     for stream in listed:
         rig.store.create(stream, StreamKind.QUEUE, 0, 1)
-    monkeypatch.setattr(queues_module, "_LISTED_AT_ONCE", 7)
+    monkeypatch.setattr("syncline.server.listing._LISTED_AT_ONCE", 7)
     seen: list[StreamId] = []
     most_in_a_turn = 0
 

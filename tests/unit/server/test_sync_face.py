@@ -625,3 +625,17 @@ async def test_presence_is_relayed_shown_to_joiners_and_removed(rig: DocumentsRi
     assert shown["states"] == {"a": {"at": [1, 2]}}
     one.drop()
     assert two.take()[0]["states"] == {"a": None}
+
+
+async def test_a_patch_is_decoded_once_on_its_way(
+    rig: DocumentsRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer, reader = rig.subscribed("w", kind="json"), rig.subscribed("r", kind="json")
+    # The face has decoded it; whoever would do so again is stopped here.
+    monkeypatch.setattr("syncline.core.kinds.json._decode", None)
+    writer.mutate(1, {"a": {"b": 1}})
+    await rig.settle()
+    assert reader.take("mutation")[0]["mutation"] == {"a": {"b": 1}}
+    document = rig.documents.find("d")
+    assert document is not None
+    assert document.folding.shown() == b'{"a":{"b":1}}'

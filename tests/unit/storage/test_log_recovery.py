@@ -243,7 +243,8 @@ def _write_carelessly(store: LogStore, queue: StreamId, payload: bytes) -> None:
 
 @pytest.mark.parametrize("goes_on", [False, True])
 def test_who_went_on_though_the_disk_was_full_loses_that_and_nothing_else(goes_on: bool) -> None:
-    files = _FillsUp()
+    filling = _FillsUp()
+    files: SimulatedFiles = filling
     files.make_folder("/data")
     files.sync_folder("/")
     chance = random.Random(3)
@@ -257,11 +258,11 @@ def test_who_went_on_though_the_disk_was_full_loses_that_and_nothing_else(goes_o
     store.create(queue, StreamKind.QUEUE, 100, 1)
     store.append(queue, b"written", 1)
     commit(store)
-    files.is_full = True
+    filling.is_full = True
     # Each but the first needs a segment of its own, which is there and stays empty.
     for _ in range(4):
         _write_carelessly(store, queue, bytes(segment_bytes_min // 2))
-    files.is_full = False
+    filling.is_full = False
     if goes_on:
         _write_carelessly(store, queue, bytes(segment_bytes_min // 2))
 

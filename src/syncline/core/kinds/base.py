@@ -9,8 +9,11 @@ Prepared = Any
 class Folding(Protocol):
     """The state of one document. What is stored and what travels is bytes."""
 
-    def prepare(self, body: bytes) -> Prepared:
-        """Check a mutation without applying it. Raises InvalidMutationError."""
+    def prepare(self, body: bytes, value: object = None) -> Prepared:
+        """Check a mutation without applying it. Raises InvalidMutationError.
+
+        `value` is what the body says, if somebody has decoded it already.
+        """
         ...
 
     def apply(self, prepared: Prepared) -> None:

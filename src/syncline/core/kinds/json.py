@@ -21,11 +21,13 @@ class JsonFolding:
         self._encoded_bytes = len(state) or 2
         self._patched_bytes = 0
 
-    def prepare(self, body: bytes) -> Any:
-        try:
-            patch = _decode(body)
-        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-            raise InvalidMutationError("a mutation of a JSON document is valid JSON") from error
+    def prepare(self, body: bytes, value: object = None) -> Any:
+        patch = value
+        if patch is None:
+            try:
+                patch = _decode(body)
+            except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+                raise InvalidMutationError("a mutation of a JSON document is valid JSON") from error
         if not isinstance(patch, dict):
             raise InvalidMutationError(
                 "a mutation of a JSON document is an object, a merge patch by RFC 7396"

@@ -16,7 +16,7 @@ class BytesFolding:
         self.updates: list[bytes] = _decode(state) if state else []
         self._byte_count = _HEAD_BYTES + sum(_HEAD_BYTES + len(each) for each in self.updates)
 
-    def prepare(self, body: bytes) -> bytes:
+    def prepare(self, body: bytes, value: object = None) -> bytes:
         return body
 
     def apply(self, prepared: bytes) -> None:

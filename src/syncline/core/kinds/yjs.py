@@ -46,7 +46,7 @@ class YjsFolding:
         self._doc: pycrdt.Doc[Any] | None = None
         self._state_vector: bytes | None = None
 
-    def prepare(self, body: bytes) -> bytes:
+    def prepare(self, body: bytes, value: object = None) -> bytes:
         try:
             # Decodes the whole update, at a tenth of the price of applying it.
             pycrdt.get_state(body)
