@@ -1,0 +1,1 @@
+"""Messages of reconciliation as bytes: docs/formats/reconciliation.md."""
