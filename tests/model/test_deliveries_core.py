@@ -18,6 +18,9 @@ from tests.model.delivery_parts import Setting, Step
 from tests.model.delivery_rules import check, explore
 from tests.model.delivery_world import begin
 
+# Some walk through thousands of states.
+pytestmark = pytest.mark.timeout(120)
+
 S, P = True, False  # a session of the service, a plain one; likewise queues
 
 TAKEOVER = Setting((S, S), (S, S), messages=1, subscriptions=2, connections=0, backlog=1)

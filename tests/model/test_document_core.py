@@ -17,6 +17,9 @@ import pytest
 from syncline.core.document import Document, Joined, Subscription
 from syncline.errors import UnexpectedMessageError
 
+# Two of them walk through some twenty thousand states.
+pytestmark = pytest.mark.timeout(120)
+
 NOW_MS = 1_000
 
 Step = tuple[str, int, int]  # what, client, document

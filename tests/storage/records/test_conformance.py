@@ -676,6 +676,14 @@ DEPENDENT: dict[str, tuple[Callable[[Records], None], Callable[[Records], None]]
         lambda records: records.rotate_service(service_id(1), [b"x"], fingerprint(50)),
         lambda records: records.create_service(replace(service(9), fingerprint=fingerprint(1))),
     ),
+    "a notifier that was not let go of": (
+        lambda records: records.update_queue(queue(4)),
+        lambda records: records.update_queue(queue(1, notifier=notifier(4))),
+    ),
+    "a link that was not let go of": (
+        lambda records: records.update_queue(queue(4)),
+        lambda records: records.update_queue(queue(1, link=LinkRecord(link_id(4), b"", b""))),
+    ),
     "an id that was not forgotten": (
         lambda records: records.forget_deleted([queue_id(3)]),
         lambda records: records.create_queue(queue(3)),
@@ -691,6 +699,9 @@ def test_what_builds_on_a_refused_batch_fails_with_it(
     records.create_queue(queue(1))
     records.create_queue(queue(2, service_id=service_id(1)))
     records.create_queue(queue(3))
+    records.create_queue(
+        queue(4, notifier=notifier(4), link=LinkRecord(link_id(4), b"fixed", b"user"))
+    )
     under_test.commit()
     records.delete_queue(queue_id(3))
     under_test.commit()

@@ -23,7 +23,7 @@ from syncline.errors import (
 )
 from syncline.server.committer import Committer
 from syncline.storage.files import DiskFiles
-from syncline.storage.records import rows, schema, sqlite, sqlite_checks
+from syncline.storage.records import rows, schema, sqlite, sqlite_checks, staging
 from syncline.storage.records.base import RecordCounts, RecordsOptions
 from syncline.storage.records.operations import Operation
 from syncline.storage.records.schema import FILE_NAME
@@ -535,6 +535,18 @@ def test_memory_is_bounded_however_much_is_looked_at(tmp_path: Path) -> None:
     assert len(stored.sqlite._cache) <= 20
     assert stored.sqlite._cache.byte_count <= 20 * 1024
     stored.end()
+
+
+def test_services_that_are_kept_in_memory_are_few(
+    stored: RecordsUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging, "_KNOWN_SERVICE_COUNT_MAX", 3)
+    for number in range(8):
+        stored.records.create_service(service(number))
+    stored.commit()
+    for number in range(8):
+        assert stored.records.service(service_id(number)) == service(number)
+        assert len(stored.sqlite._known_services) <= 3
 
 
 def test_examining_leaves_the_folder_as_it_is(stored: RecordsUnderTest, tmp_path: Path) -> None:

@@ -219,7 +219,11 @@ async def test_a_leaf_that_the_identity_did_not_sign_is_not_believed() -> None:
 
 async def test_a_chain_without_an_identity_is_none() -> None:
     def cut(pkey: Pkey) -> Pkey:
-        return replace(pkey, key=replace(pkey.key, chain=pkey.key.chain[1:]))
+        # Signed by the identity itself: that is not what it is for.
+        assert RELAY.ca_key is not None
+        own = PrivateKey(KeyKind.X25519, b"m" * 32)
+        signed = sign_key(own.public, RELAY.ca_key.raw, RELAY.ca_key.kind)
+        return replace(pkey, key=CertifiedKey(RELAY.chain[1:], signed))
 
     with pytest.raises(MalformedMessageError):
         await opened(FakeProxy(change_pkey=cut))
@@ -382,8 +386,9 @@ async def test_a_command_that_fits_into_no_box_is_not_tried() -> None:
     proxy = FakeProxy()
     router = await opened(proxy)
     with pytest.raises(LimitExceededError):
-        await router.request(Send(b"F", bytes(16_200)), QUEUE, KEYS[1])
+        await router.request(Send(b"F", bytes(16_049)), QUEUE, KEYS[1])
     assert proxy.pfwds == []
+    await router.request(Send(b"F", bytes(16_048)), QUEUE, KEYS[1])
 
 
 # ---------------------------------------------------------------------- proxy and relay have parted

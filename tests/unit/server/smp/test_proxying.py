@@ -552,11 +552,19 @@ async def test_one_that_is_waited_for_is_not_idle(world: World) -> None:
     request = Request(Pfwd(20, KEY, b"ab"), pkey.session_id)
     world.peer.say(request)
     await turns()
+    world.gate.clear()
+    connecting = Request(Prxy(address("other.example")))
+    world.peer.say(connecting)
+    await turns()
     world.now_s += 10_000
     world.forwarding.keep_house()
+    await turns()
+    assert (world.proxying.connection_count, world.links[0].close_count) == (2, 0)
     world.links[0].gate.set()
+    world.gate.set()
     await turns()
     assert world.peer.answer_to(request) == Pres(b"ba")
+    assert isinstance(world.peer.answer_to(connecting), Pkey)
 
 
 async def test_upkeep_drops_what_has_ended_and_throws_away_what_came_late(world: World) -> None:
