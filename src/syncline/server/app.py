@@ -213,7 +213,7 @@ class Router:
             web = Web(server, self._web_sockets)
             address = str(smp.start(smp.identity(), smp_listener, web))
             self._api.smp.attach(smp.router, address)
-            self._metrics.watch_smp(smp.router, smp.records, smp.stats)
+            self._metrics.watch_smp(smp)
         _spare_collections()
         stats = store.stats()
         self._announce(

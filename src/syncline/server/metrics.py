@@ -12,11 +12,9 @@ from prometheus_client.registry import Collector
 from syncline.server.committer import Committer
 from syncline.server.documents import Documents
 from syncline.server.metric_families import counter, gauge
-from syncline.server.smp.bounds import TransportStats
+from syncline.server.smp.assembly import Smp
 from syncline.server.smp.metrics import SmpCollector
-from syncline.server.smp.router import SmpRouter
 from syncline.storage.base import Store
-from syncline.storage.records.base import Records
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -54,8 +52,10 @@ class Metrics:
     def watch_documents(self, documents: Documents) -> None:
         self._registry.register(_DocumentCollector(documents))
 
-    def watch_smp(self, router: SmpRouter, records: Records, stats: TransportStats) -> None:
-        self._registry.register(SmpCollector(router, records, stats))
+    def watch_smp(self, smp: Smp) -> None:
+        self._registry.register(
+            SmpCollector(smp.router, smp.records, smp.stats, smp.forwarding.proxying)
+        )
 
     def count_request(self, method: str, route: str, status: int) -> None:
         self._requests.labels(method, route, str(status)).inc()

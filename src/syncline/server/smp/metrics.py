@@ -7,21 +7,26 @@ from prometheus_client.registry import Collector
 
 from syncline.server.metric_families import counter, counters, gauge
 from syncline.server.smp.bounds import TransportStats
+from syncline.server.smp.proxying import Proxying
 from syncline.server.smp.router import SmpRouter
 from syncline.storage.records.base import Records
 
 
 class SmpCollector(Collector):
-    def __init__(self, router: SmpRouter, records: Records, stats: TransportStats) -> None:
+    def __init__(
+        self, router: SmpRouter, records: Records, stats: TransportStats, proxying: Proxying
+    ) -> None:
         self._router = router
         self._records = records
         self._stats = stats
+        self._proxying = proxying
 
     def collect(self) -> Iterable[Metric]:
         yield from self._kept()
         yield from self._queues()
         yield from self._services()
         yield from self._transport()
+        yield from self._proxy()
 
     def _kept(self) -> Iterable[Metric]:
         kept = self._records.counts()
@@ -134,3 +139,14 @@ class SmpCollector(Collector):
         yield counters("smp_connections", "What became of connections.", "event", connections)
         yield counter("smp_received_blocks", "Blocks received.", stats.received_block_count)
         yield counter("smp_sent_blocks", "Blocks sent.", stats.sent_block_count)
+
+    def _proxy(self) -> Iterable[Metric]:
+        proxying = self._proxying
+        events = {
+            "connected": proxying.counters.connected_count,
+            "failed": proxying.counters.failed_count,
+            "forwarded": proxying.counters.forwarded_count,
+        }
+        yield counters("smp_proxy", "What became of forwarding.", "event", events)
+        yield gauge("smp_proxy_connections", "Routers connected.", proxying.connection_count)
+        yield gauge("smp_proxy_waiting", "Commands on their way.", proxying.waiting_count)
