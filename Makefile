@@ -21,11 +21,11 @@ serve: ## Start a router here
 
 test: ## Run the tests (a few minutes at most)
 	@$(setup) --extra fast --extra test --extra check
-	@$(bin)/python -m pytest -n $(JOBS) $(ARGS)
+	@$(bin)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
 test-all: ## Run the tests, the long ones too
 	@$(setup) --extra fast --extra test --extra check
-	@$(bin)/python -m pytest -n $(JOBS) -m "long or not long" $(ARGS)
+	@$(bin)/python -m pytest -n $(JOBS) --dist worksteal -m "long or not long" $(ARGS)
 
 check: ## Formatting, lint, types and layers
 	@$(setup) --extra fast --extra test --extra check

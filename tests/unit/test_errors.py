@@ -20,6 +20,7 @@ from syncline.errors import (
     StoreLockedError,
     SynclineError,
     UnknownQueueError,
+    UnknownServiceError,
     WrongKindError,
 )
 
@@ -42,6 +43,7 @@ RETRIABLE = {
 WITH_FACTS: list[tuple[SynclineError, dict[str, object]]] = [
     (LimitExceededError("a name", 9, 8), {"what": "a name", "value": 9, "limit": 8}),
     (UnknownQueueError("q1"), {"stream": "q1"}),
+    (UnknownServiceError("s1"), {"service": "s1"}),
     (QueueExistsError("q1"), {"stream": "q1"}),
     (QuotaExceededError("q1", 128), {"stream": "q1", "quota": 128}),
     (WrongKindError("json", "yjs"), {"is_kind": "json", "asked_kind": "yjs"}),
@@ -93,7 +95,7 @@ def test_every_class_says_what_it_is_for(name: str) -> None:
 def test_each_refusal_has_a_wire_code_of_its_own() -> None:
     refusals = [found for found in CLASSES.values() if issubclass(found, RefusedError)]
     codes = [found.code for found in refusals]
-    assert len(set(codes)) == len(codes) == 10
+    assert len(set(codes)) == len(codes) == 11
     assert all(code.isupper() for code in codes)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -22,7 +23,7 @@ from syncline.errors import (
     StoreLockedError,
 )
 from syncline.server.committer import Committer
-from syncline.storage.files import DiskFiles
+from syncline.storage.files import DiskFiles, File
 from syncline.storage.records import rows, schema, sqlite, sqlite_checks, staging
 from syncline.storage.records.base import RecordCounts, RecordsOptions
 from syncline.storage.records.operations import Operation
@@ -30,6 +31,7 @@ from syncline.storage.records.schema import FILE_NAME
 from syncline.storage.records.sqlite import SqliteRecords
 from syncline.storage.records.sqlite_checks import examine, page_select, repair_counts
 from syncline.storage.records.sqlite_connection import storage_error
+from syncline.storage.records.sqlite_copies import copy_records
 from syncline.storage.records.sqlite_writes import BatchWriter
 from syncline.values.digests import digest_of
 from syncline.values.queue_records import ServiceRole
@@ -537,6 +539,17 @@ def test_memory_is_bounded_however_much_is_looked_at(tmp_path: Path) -> None:
     stored.end()
 
 
+def test_data_of_a_link_goes_with_it(stored: RecordsUnderTest) -> None:
+    for number in range(3):
+        stored.records.create_queue(whole_queue(number, None, None))
+    stored.commit()
+    stored.records.update_queue(replace(whole_queue(0, None, None), link=None))
+    stored.records.delete_queue(queue_id(1))
+    stored.commit()
+    (count,) = stored.sqlite._writing.execute("SELECT count(*) FROM links").fetchone()
+    assert count == 1
+
+
 def test_services_that_are_kept_in_memory_are_few(
     stored: RecordsUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -609,6 +622,36 @@ def test_a_copy_is_made_while_others_write(stored: RecordsUnderTest, tmp_path: P
     assert copy.queue(queue_id(900_000)) is not None or contents(copy, BATCH_COUNT + 30) == before
     copy.create_queue(queue(900_001))
     copy.close()
+
+
+def test_a_copy_is_on_the_device_when_it_is_done(stored: RecordsUnderTest, tmp_path: Path) -> None:
+    synced: list[str] = []
+
+    class WatchedFile:
+        def __init__(self, file: File) -> None:
+            self._file = file
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self._file, name)
+
+        def sync(self) -> None:
+            assert self._file.size() > 0
+            synced.append(self._file.path)
+            self._file.sync()
+
+    class WatchedFiles(DiskFiles):
+        def open(self, path: str, *, create: bool = False, writable: bool = True) -> File:
+            return cast("File", WatchedFile(super().open(path, create=create, writable=writable)))
+
+        def sync_folder(self, path: str) -> None:
+            synced.append(path)
+            super().sync_folder(path)
+
+    run(stored.records, range(2))
+    target = tmp_path / "copy"
+    target.mkdir()
+    list(copy_records(str(stored.folder), str(target), WatchedFiles()))
+    assert synced == [str(target / FILE_NAME), str(target)]
 
 
 def test_a_copy_needs_a_place_without_records(stored: RecordsUnderTest, tmp_path: Path) -> None:
