@@ -11,7 +11,7 @@ since. A layer is a batch in the making, and becomes one by being taken.
 - A layer whose `failure` is set is not written: it was refused, or is told of one that was.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import assert_never
 
@@ -51,6 +51,13 @@ class Layer:
         # Whether the id is among the deleted ones.
         self.deleted: dict[bytes, bool] = {}
         self.cleared: set[bytes] = set()
+        self.ids: dict[str, Mapping[bytes, object]] = {
+            "queue": self.queues,
+            "deleted": self.deleted,
+            "sender": self.senders,
+            "notifier": self.notifiers,
+            "link": self.links,
+        }
 
     @property
     def record_count(self) -> int:
@@ -173,6 +180,13 @@ class Layers:
         else:
             record = self.from_below(found_below(recipient_id), taken)
         return self.from_below(record, staged)
+
+    def is_taken(self, kind: str, key: bytes) -> bool | None:
+        """Whether somebody has an id; None if no layer knows."""
+        for layer in (self.staged, self.taken):
+            if layer is not None and key in layer.ids[kind]:
+                return layer.ids[kind][key] not in (None, False)
+        return None
 
     @staticmethod
     def from_below(record: QueueRecord | None, layer: Layer | None) -> QueueRecord | None:

@@ -66,7 +66,7 @@ _TABLES: Final = (
         sender_id BLOB NOT NULL UNIQUE CHECK (length(sender_id) = 24),
         sender_key BLOB,
         mode TEXT NOT NULL CHECK (mode IN ('M', 'C')),
-        status TEXT NOT NULL CHECK (status IN ('active', 'off', 'blocked')),
+        status TEXT NOT NULL CHECK (status = 'active' OR status = 'off' OR status = 'blocked'),
         block_reason TEXT,
         block_ttl_seconds INTEGER,
         used_day INTEGER NOT NULL,
@@ -149,7 +149,8 @@ _COUNTED: Final = {
 
 
 def _totals_change(*changes: str) -> str:
-    return f"UPDATE totals SET {', '.join(changes)};"
+    # Without a condition SQLite would gather the rows to change in a table of their own first.
+    return f"UPDATE totals SET {', '.join(changes)} WHERE number = 1;"
 
 
 def _total_triggers() -> tuple[str, ...]:

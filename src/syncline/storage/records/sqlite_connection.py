@@ -94,8 +94,8 @@ def _connect(path: str, page_cache_bytes: int) -> sqlite3.Connection:
     return connection
 
 
-def prepare_schema(connection: sqlite3.Connection, folder: str, path: str) -> bool:
-    """Bring the file to the version that is known here; whether it was new.
+def prepare_schema(connection: sqlite3.Connection, folder: str, path: str) -> None:
+    """Bring the file to the version that is known here, in steps that are whole or not done.
 
     Raises ForeignFolderError for a database of something else, NewerFormatError.
     """
@@ -108,7 +108,6 @@ def prepare_schema(connection: sqlite3.Connection, folder: str, path: str) -> bo
                     connection.execute(statement)
                 connection.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
                 connection.execute(f"PRAGMA user_version = {version}")
-    return version == len(schema.MIGRATIONS)
 
 
 def check_schema(connection: sqlite3.Connection, folder: str, path: str) -> int:

@@ -1,6 +1,8 @@
 """What is committed in `records.sqlite`, as the event loop looks at it."""
 
 import sqlite3
+from collections.abc import Mapping
+from functools import cache
 from typing import Any, Final
 
 from syncline.storage.records.base import RecordCounts, page_count_max, service_count_max
@@ -8,6 +10,7 @@ from syncline.storage.records.rows import (
     QUEUE_SELECT,
     SERVICE_SELECT,
     Value,
+    bound,
     digest_from_row,
     queue_from_row,
     service_from_row,
@@ -32,13 +35,14 @@ _DIGEST: Final = f"""
 """
 _NUMBER: Final = "SELECT number, role FROM services WHERE service_id = ?"
 _DELETED: Final = "SELECT recipient_id FROM deleted LIMIT ?"
-_HAS_ANY: Final = """
-    SELECT EXISTS (SELECT 1 FROM queues WHERE recipient_id = ?)
-        OR EXISTS (SELECT 1 FROM deleted WHERE recipient_id = ?)
-        OR EXISTS (SELECT 1 FROM queues WHERE sender_id = ?)
-        OR EXISTS (SELECT 1 FROM queues WHERE notifier_id = ?)
-        OR EXISTS (SELECT 1 FROM queues WHERE link_id = ?)
-"""
+# Who may have an id, by what it is.
+_TAKEN: Final = {
+    "queue": "SELECT 1 FROM queues WHERE recipient_id = ?",
+    "deleted": "SELECT 1 FROM deleted WHERE recipient_id = ?",
+    "sender": "SELECT 1 FROM queues WHERE sender_id = ?",
+    "notifier": "SELECT 1 FROM queues WHERE notifier_id = ?",
+    "link": "SELECT 1 FROM queues WHERE link_id = ?",
+}
 _PAGES: Final = {role: page_select(role) for role in ServiceRole}
 
 
@@ -67,16 +71,8 @@ class SqliteReading:
     def by_link(self, link_id: bytes) -> QueueRecord | None:
         return self._queue(_BY_LINK, link_id)
 
-    def has_any(
-        self,
-        *,
-        queue: bytes | None,
-        deleted: bytes | None,
-        sender: bytes | None,
-        notifier: bytes | None,
-        link: bytes | None,
-    ) -> bool:
-        return bool(self._rows(_HAS_ANY, queue, deleted, sender, notifier, link)[0][0])
+    def has_any(self, ids: Mapping[str, bytes]) -> bool:
+        return bool(ids) and bool(self._rows(_has_any(tuple(ids)), *ids.values()))
 
     def service(self, service_id: bytes) -> ServiceRecord | None:
         return self._service(_SERVICE, service_id)
@@ -116,6 +112,11 @@ class SqliteReading:
     def _rows(self, text: str, *values: Value) -> list[Any]:
         """What the columns of the statement hold. Read to its end, or the moment would last."""
         try:
-            return self._connection.execute(text, values).fetchall()
+            return self._connection.execute(text, bound(values)).fetchall()
         except sqlite3.Error as error:
             raise storage_error(error, self._path, "reading") from error
+
+
+@cache
+def _has_any(kinds: tuple[str, ...]) -> str:
+    return " UNION ALL ".join(_TAKEN[kind] for kind in kinds) + " LIMIT 1"

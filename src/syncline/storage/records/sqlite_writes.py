@@ -22,7 +22,7 @@ from syncline.storage.records.operations import (
     RotateService,
     UpdateQueue,
 )
-from syncline.storage.records.rows import Value, pack
+from syncline.storage.records.rows import Value, bound, pack
 from syncline.values.ids import StreamId
 from syncline.values.queue_records import LinkRecord, NotifierRecord, QueueRecord, ServiceRole
 
@@ -43,9 +43,6 @@ _NOTIFIER_SERVICE: Final = ("notifier_service",)
 _LINK: Final = ("link_id",)
 
 _CREATED: Final = ("recipient_id", "sender_id", *_PLAIN, *_SERVICE, *_NOTIFIER, *_LINK)
-_CREATE_QUEUE: Final = (
-    f"INSERT INTO queues ({', '.join(_CREATED)}) VALUES ({', '.join('?' * len(_CREATED))})"
-)
 _DELETE_QUEUE: Final = "DELETE FROM queues WHERE recipient_id = ?"
 _FORGET: Final = "DELETE FROM deleted WHERE recipient_id = ?"
 _PUT_LINK: Final = """
@@ -90,14 +87,14 @@ class BatchWriter:
         self._path = path
         self._numbers: dict[bytes, int] = {}
         self._text = ""
-        self._values: list[tuple[Value, ...]] = []
+        self._values: list[list[bytearray | int | str | None]] = []
 
     def run(self, operations: Iterable[Operation]) -> None:
         for text, values in chain.from_iterable(map(self._statements, operations)):
             if text != self._text:
                 self._run_gathered()
                 self._text = text
-            self._values.append(values)
+            self._values.append(bound(values))
         self._run_gathered()
 
     def _run_gathered(self) -> None:
@@ -113,23 +110,13 @@ class BatchWriter:
     def _statements(self, operation: Operation) -> Iterator[_Statement]:
         match operation:
             case CreateQueue(record=record):
-                yield (
-                    _CREATE_QUEUE,
-                    (
-                        record.recipient_id,
-                        record.sender_id,
-                        *_plain(record),
-                        self._service(record.service_id, ServiceRole.MESSAGING),
-                        *self._notifier(record.notifier),
-                        record.link_id,
-                    ),
-                )
+                yield self._create(record)
                 if record.link is not None:
                     yield _put_link(record.recipient_id, record.link)
             case UpdateQueue(before=before, record=record):
                 yield from self._update(before, record)
             case DeleteQueue(before=before):
-                yield _DELETE_QUEUE, (bytes(before.recipient_id),)
+                yield _DELETE_QUEUE, (before.recipient_id,)
             case ForgetDeleted(recipient_ids=ids):
                 yield from ((_FORGET, (each,)) for each in ids)
             case CreateService(record=service):
@@ -158,6 +145,19 @@ class BatchWriter:
             case _:
                 assert_never(operation)
 
+    def _create(self, record: QueueRecord) -> _Statement:
+        values = (
+            record.recipient_id,
+            record.sender_id,
+            *_plain(record),
+            self._service(record.service_id, ServiceRole.MESSAGING),
+            *self._notifier(record.notifier),
+            record.link_id,
+        )
+        # What is not there need not be named, and most queues have little.
+        given = tuple([value is not None for value in values])
+        return _create_text(given), tuple([value for value in values if value is not None])
+
     def _update(self, before: QueueRecord, record: QueueRecord) -> Iterator[_Statement]:
         columns: tuple[str, ...] = ()
         values: tuple[Value, ...] = ()
@@ -175,7 +175,7 @@ class BatchWriter:
         if record.link_id != before.link_id:
             columns, values = columns + _LINK, (*values, record.link_id)
         if columns:
-            yield _update_text(columns), (*values, bytes(record.recipient_id))
+            yield _update_text(columns), (*values, record.recipient_id)
         if record.link != before.link:
             if record.link is None:
                 yield _DROP_LINK, (record.recipient_id,)
@@ -211,6 +211,13 @@ class BatchWriter:
                 raise CorruptionError(self._path, 0, "a service that was there is missing")
             number = self._numbers[service_id] = int(found[0])
         return number
+
+
+@cache
+def _create_text(given: tuple[bool, ...]) -> str:
+    columns = [column for column, is_given in zip(_CREATED, given, strict=True) if is_given]
+    places = ", ".join("?" * len(columns))
+    return f"INSERT INTO queues ({', '.join(columns)}) VALUES ({places})"
 
 
 @cache

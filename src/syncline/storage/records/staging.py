@@ -4,7 +4,7 @@ Shared by every backend that keeps its records elsewhere than in memory. A backe
 which looks at what is committed, and writes the layers that it takes from here.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -53,16 +53,8 @@ class Durable(Protocol):
 
     def service_by_fingerprint(self, fingerprint: bytes) -> ServiceRecord | None: ...
 
-    def has_any(
-        self,
-        *,
-        queue: bytes | None,
-        deleted: bytes | None,
-        sender: bytes | None,
-        notifier: bytes | None,
-        link: bytes | None,
-    ) -> bool:
-        """Whether one of these ids is taken; None is taken by nobody."""
+    def has_any(self, ids: Mapping[str, bytes]) -> bool:
+        """Whether one of these is taken: a `queue`, `deleted`, `sender`, `notifier` or `link`."""
         ...
 
     def counts(self) -> RecordCounts: ...
@@ -187,24 +179,15 @@ class StagedRecords:
 
     def _is_taken(self, record: QueueRecord, before: QueueRecord | None) -> bool:
         """Whether an id that it did not have before is somebody's."""
-        notifier_id, link_id = record.notifier_id, record.link_id
-        if before is not None:
-            notifier_id = None if notifier_id == before.notifier_id else notifier_id
-            link_id = None if link_id == before.link_id else link_id
-            if notifier_id is None and link_id is None:
-                return False
-        recipient_id = record.recipient_id if before is None else None
-        sender_id = record.sender_id if before is None else None
-        unknown = _Unknown(self._layers)
-        # Those that a layer knows to be free need not be free below it.
-        wanted = {
-            "queue": unknown.of(recipient_id, "queues"),
-            "deleted": unknown.of(recipient_id, "deleted"),
-            "sender": unknown.of(sender_id, "senders"),
-            "notifier": unknown.of(notifier_id, "notifiers"),
-            "link": unknown.of(link_id, "links"),
-        }
-        return unknown.is_taken or self._durable.has_any(**wanted)
+        unknown: dict[str, bytes] = {}
+        for kind, key in _new_ids(record, before).items():
+            is_taken = self._layers.is_taken(kind, key)
+            if is_taken:
+                return True
+            # One that a layer knows to be free need not be free below it.
+            if is_taken is None:
+                unknown[kind] = key
+        return self._durable.has_any(unknown)
 
     def _check_services(self, record: QueueRecord, before: QueueRecord | None) -> None:
         old = None if before is None else before.service_id
@@ -262,20 +245,15 @@ class StagedRecords:
             self._known_services.pop(service_id, None)
 
 
-class _Unknown:
-    """Sorts ids into those that the layers know and those that must be looked for below."""
-
-    def __init__(self, layers: Layers) -> None:
-        self._layers = [each for each in (layers.staged, layers.taken) if each is not None]
-        self.is_taken = False
-
-    def of(self, key: bytes | None, kind: str) -> bytes | None:
-        """The id if no layer knows it."""
-        if key is None:
-            return None
-        for layer in self._layers:
-            known: dict[bytes, object] = getattr(layer, kind)
-            if key in known:
-                self.is_taken |= known[key] not in (None, False)
-                return None
-        return key
+def _new_ids(record: QueueRecord, before: QueueRecord | None) -> dict[str, bytes]:
+    """Ids that it did not have before, by what they are."""
+    ids: dict[str, bytes] = {}
+    if before is None:
+        recipient_id = record.recipient_id
+        ids = {"queue": recipient_id, "deleted": recipient_id, "sender": record.sender_id}
+    notifier_id, link_id = record.notifier_id, record.link_id
+    if notifier_id is not None and (before is None or notifier_id != before.notifier_id):
+        ids["notifier"] = notifier_id
+    if link_id is not None and (before is None or link_id != before.link_id):
+        ids["link"] = link_id
+    return ids
