@@ -50,6 +50,7 @@ from syncline.wire.smp.addresses import RouterAddress
 # How often in its time a silent session is looked at.
 _LOOKS_PER_SILENCE = 8
 _RENEWAL_DUE = timedelta(days=30)
+_CHECKPOINT_SECONDS = 5.0
 
 
 def open_records(settings: Settings, folder: str, files: Files) -> Records:
@@ -196,6 +197,7 @@ class Smp:
         self._listener.start([listening])
         if self._settings.smp_expire_after_seconds:
             self._tasks.start(self._expiry.run(), "expiry of messages")
+        self._tasks.start(self._bring_in_changes(), "checkpoints of the records")
         if self._settings.smp_idle_seconds_max:
             self._tasks.start(self._watch_silence(sessions), "silent sessions")
         port = int(listening.getsockname()[1])
@@ -215,6 +217,15 @@ class Smp:
             return made
 
         return http_face(make_connection, asyncio.get_running_loop())
+
+    async def _bring_in_changes(self) -> None:
+        """Or else some batch would have to, and everybody behind it would wait for that."""
+        batch_count = 0
+        while True:
+            await asyncio.sleep(_CHECKPOINT_SECONDS)
+            if self.committer.stats.batch_count != batch_count:
+                batch_count = self.committer.stats.batch_count
+                await asyncio.to_thread(self.records.checkpoint)
 
     async def _watch_silence(self, sessions: Sessions) -> None:
         seconds = max(1.0, self._settings.smp_idle_seconds_max / _LOOKS_PER_SILENCE)
