@@ -5,12 +5,12 @@ import time
 from statistics import median
 
 from bench.documents.links import Door, Link, TryAgainError, Writer
-from bench.documents.memory import memory_bytes
 from bench.documents.playing import CLIENT, Result, Task
 from bench.documents.servers import DocumentServer, running
 from bench.documents.setting import HOCUSPOCUS, Y_WEBSOCKET, Setting, play
 from bench.documents.updates import typed_updates
 from bench.support.figures import Figure, as_text, at_most, values_table
+from bench.support.memory import memory_bytes
 from bench.support.processes import BenchError, cpu_seconds
 
 _PART = "idle"

@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from bench.documents.memory import memory_bytes
+from bench.support.memory import memory_bytes
 from bench.support.processes import BenchError, cpu_seconds
 from syncline.certificates import ServiceCredentials, SigningKey
 from syncline.client.smp import queues

@@ -8,8 +8,8 @@ import asyncio
 from collections.abc import Callable
 from itertools import islice
 
-from syncline.errors import UnknownQueueError
-from syncline.storage.base import Store, StreamKind
+from syncline.server.smp.folding import unread_among
+from syncline.storage.base import Store
 from syncline.storage.records.base import Records
 from syncline.values.ids import StreamId
 
@@ -44,15 +44,8 @@ class ExpiryWalk:
         streams = self._store.streams()
         while some := list(islice(streams, _AT_ONCE)):
             now_ms = self._clock_ms()
-            for stream in some:
-                if self._has_messages(stream) and self._records.queue(stream) is not None:
+            # Those without messages are not even brought into memory.
+            for stream in map(StreamId, unread_among(self._store, some)):
+                if self._records.queue(stream) is not None:
                     self._expire(stream, now_ms)
             await asyncio.sleep(_PAUSE_SECONDS)
-
-    def _has_messages(self, stream: StreamId) -> bool:
-        try:
-            state = self._store.state(stream)
-        except UnknownQueueError:
-            # Deleted since it was seen.
-            return False
-        return state.kind is StreamKind.QUEUE and state.unread_count > 0

@@ -8,6 +8,7 @@ of a deleted service, which is then closed.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from syncline.certificates import identity_of_chain
 from syncline.core.deliveries import SessionView
 from syncline.core.subscriptions import Effect
 from syncline.errors import ServiceMismatchError, UnknownQueueError
@@ -16,7 +17,6 @@ from syncline.server.smp.delivering import Delivering
 from syncline.server.smp.faces import Answer
 from syncline.server.smp.parts import Parts
 from syncline.server.smp.queue_commands import QueueCommands
-from syncline.server.smp.service_commands import fingerprint_of
 from syncline.values.digests import SetDigest
 from syncline.values.ids import StreamId
 from syncline.values.queue_records import (
@@ -126,7 +126,7 @@ class Operating:
         Sessions with the old one are closed. Raises ServiceMismatchError, StorageError.
         """
         records = self._parts.outside.records
-        records.rotate_service(service_id, chain, fingerprint_of(chain))
+        records.rotate_service(service_id, chain, identity_of_chain(chain))
         self._parts.book.unsettle(service_id)
         self._parts.counters.services_rotated_count += 1
         await self._durable()

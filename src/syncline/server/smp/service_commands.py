@@ -10,8 +10,8 @@
 """
 
 from functools import partial
-from hashlib import sha256
 
+from syncline.certificates import identity_of_chain
 from syncline.core.deliveries import Fold
 from syncline.errors import RefusedError, StorageError
 from syncline.server.smp.calls import Call
@@ -31,11 +31,6 @@ from syncline.wire.smp.messages import Soks
 BAD_SERVICE = "HANDSHAKE BAD_SERVICE"
 
 
-def fingerprint_of(chain: tuple[bytes, ...]) -> bytes:
-    """Of the certificate that is the identity: the second, or the only one."""
-    return sha256(chain[:2][-1]).digest()
-
-
 class ServiceCommands:
     """See the module."""
 
@@ -47,7 +42,7 @@ class ServiceCommands:
     async def admit(self, chain: tuple[bytes, ...], role: ServiceRole) -> bytes | str:
         """The id of the service, or why it is turned away. Raises StorageError."""
         outside = self._parts.outside
-        fingerprint = fingerprint_of(chain)
+        fingerprint = identity_of_chain(chain)
         known = outside.records.service_by_fingerprint(fingerprint)
         if known is None:
             known = self._create(chain, fingerprint, role)
