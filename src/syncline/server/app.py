@@ -175,7 +175,6 @@ class Router:
             clock_ms,
             self._log,
             self._metrics,
-            () if smp is None else (smp,),
         )
         self._metrics.watch(store, committer, self._free_bytes, lambda: queues.waiting_reader_count)
         # Before the first request: a disk that is nearly full takes none.
@@ -183,20 +182,8 @@ class Router:
         self._health.watch(store, committer, queues)
         documents: Documents | None = None
         if self._settings.documents_enabled:
-            documents = open_documents(
-                self._web_sockets,
-                self._settings,
-                self._tokens,
-                store,
-                committer,
-                clock_ms,
-                secrets.token_bytes,
-                queues.pressure.set,
-                read_life(self._files, self._folder),
-            )
-            queues.on_relief = documents.patience.relieve
-            self._metrics.watch_documents(documents)
-            self._api.documents.attach(documents, committer)
+            documents = self._open_documents(store, committer, queues)
+            housekeeping.on_relief.append(documents.patience.relieve)
         records = None if smp is None else smp.records
         self._api.attach(
             queues,
@@ -210,6 +197,8 @@ class Router:
         )
         address = ""
         if smp is not None and smp_listener is not None:
+            housekeeping.on_relief.append(smp.relieve)
+            housekeeping.on_beat.append(smp.keep_house)
             web = Web(server, self._web_sockets)
             address = str(smp.start(smp.identity(), smp_listener, web))
             self._api.smp.attach(smp.router, address)
@@ -244,6 +233,22 @@ class Router:
         store.close()
         self._log.info("stopped")
         return EXIT_STOPPED
+
+    def _open_documents(self, store: Store, committer: Committer, queues: Queues) -> Documents:
+        documents = open_documents(
+            self._web_sockets,
+            self._settings,
+            self._tokens,
+            store,
+            committer,
+            clock_ms,
+            secrets.token_bytes,
+            queues.pressure.set,
+            read_life(self._files, self._folder),
+        )
+        self._metrics.watch_documents(documents)
+        self._api.documents.attach(documents, committer)
+        return documents
 
     async def _open_smp(self, store: Store, committer: Committer, queues: Queues) -> Smp:
         records = await asyncio.to_thread(open_records, self._settings, self._folder, self._files)

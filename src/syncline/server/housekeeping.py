@@ -8,9 +8,8 @@
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol
 
 from syncline.errors import StoreFullError
 from syncline.server.committer import Committer
@@ -34,18 +33,6 @@ _SCRUB_BYTES = 64 * KIB
 _SCRUB_PAUSE_SECONDS = 600.0
 
 
-class Tenant(Protocol):
-    """What lives on the store beside the queues of the operator's API."""
-
-    def relieve(self) -> None:
-        """Some upkeep is done: whoever waits for room may try again."""
-        ...
-
-    def keep_house(self) -> None:
-        """Called at every heartbeat."""
-        ...
-
-
 class Housekeeping:
     """`run` goes on until it is cancelled. Raises StorageError when the device fails."""
 
@@ -59,7 +46,6 @@ class Housekeeping:
         clock_ms: Callable[[], int],
         log: Log,
         metrics: Metrics,
-        tenants: Sequence[Tenant] = (),
     ) -> None:
         self._store = store
         self._committer = committer
@@ -69,7 +55,10 @@ class Housekeeping:
         self._clock_ms = clock_ms
         self._log = log
         self._metrics = metrics
-        self._tenants = tenants
+        # Who waits for upkeep beside the queues of the operator's API, and who has some of their
+        # own to do at every heartbeat.
+        self.on_relief: list[Callable[[], None]] = []
+        self.on_beat: list[Callable[[], None]] = []
         self._known_damage_count = 0
 
     async def run(self) -> None:
@@ -115,8 +104,8 @@ class Housekeeping:
 
     def _relieve(self) -> None:
         self._queues.relieve()
-        for tenant in self._tenants:
-            tenant.relieve()
+        for relieve in self.on_relief:
+            relieve()
 
     # Every second.
 
@@ -126,8 +115,8 @@ class Housekeeping:
             self._report_damage()
             await asyncio.sleep(HEARTBEAT_SECONDS)
             self._committer.flush()
-            for tenant in self._tenants:
-                tenant.keep_house()
+            for keep_house in self.on_beat:
+                keep_house()
 
     def watch_space(self) -> None:
         """Refuse new messages below the reserve, take them again a little above it."""

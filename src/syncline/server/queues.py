@@ -62,8 +62,6 @@ class Queues:
         self._quota_default = quota_default
         # Set while a producer waits for upkeep; whoever does the upkeep calls `relieve`.
         self.pressure = asyncio.Event()
-        # Others who wait for the same.
-        self.on_relief: Callable[[], None] = lambda: None
         self._relief = asyncio.Event()
         # Staged and not durable: no reader can have seen it. Bounded by what waits for the disk.
         self._on_their_way: dict[StreamId, _OnItsWay] = {}
@@ -174,7 +172,6 @@ class Queues:
         self.pressure.clear()
         self._relief.set()
         self._relief.clear()
-        self.on_relief()
 
     def drain(self) -> None:
         """Send waiting readers home: the router is about to stop."""

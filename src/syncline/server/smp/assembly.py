@@ -233,7 +233,7 @@ class Smp:
             await asyncio.sleep(seconds)
             self._silence.look(sessions, time.monotonic())
 
-    # Housekeeping of the process (`housekeeping.Tenant`).
+    # Housekeeping of the process.
 
     def relieve(self) -> None:
         self.router.relieve()

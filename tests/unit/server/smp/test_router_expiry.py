@@ -2,7 +2,9 @@
 
 from dataclasses import replace
 
-from syncline.storage.base import commit
+from syncline.server.smp.expiring import ExpiryWalk
+from syncline.storage.base import StreamKind, commit
+from syncline.values.ids import StreamId
 from syncline.wire.smp import failures
 from syncline.wire.smp.bodies import QuotaReached
 from syncline.wire.smp.commands import Ack
@@ -92,3 +94,28 @@ async def test_messages_expire_without_anybody_sending(smp: RouterRig) -> None:
     await recipient.subscribe(queue)
     await turns()
     assert recipient.events() == []
+
+
+async def test_the_walk_finds_old_messages_of_queues_that_nobody_sends_to(smp: RouterRig) -> None:
+    recipient, sender = smp.connect(), smp.connect()
+    silent = await recipient.create(subscribes=False)
+    empty = await recipient.create(subscribes=False)
+    for _ in range(3):
+        await sender.post(silent, b"old")
+    # Of another face: a queue and a document with the same age.
+    foreign, document = StreamId(b"q" * 24), StreamId(b"d" * 24)
+    smp.store.create(foreign, StreamKind.QUEUE, 0, smp.now_ms)
+    smp.store.create(document, StreamKind.DOCUMENT, 0, smp.now_ms)
+    for stream in (foreign, document):
+        smp.store.append(stream, b"kept", smp.now_ms)
+    commit(smp.store)
+    walk = ExpiryWalk(smp.store, smp.records, smp.router.expire, lambda: smp.now_ms)
+    smp.now_ms += 21 * DAY_MS
+    await walk.walk()
+    assert smp.counters.expired_count == 0
+    smp.now_ms += 1
+    await walk.walk()
+    assert smp.counters.expired_count == 3
+    assert smp.store.state(StreamId(silent.recipient_id)).unread_count == 0
+    assert [smp.store.state(each).unread_count for each in (foreign, document)] == [1, 1]
+    assert smp.records.queue(empty.recipient_id) is not None
