@@ -85,13 +85,19 @@ class Exchange(Generic[Slot]):
         late = self._late.pop(corr_id, None)
         return Unasked() if late is None else Late(late)
 
+    def expect_more(self, expected: Expected[Slot], deadline_s: float) -> None:
+        """It was answered in part: the rest has time until then."""
+        self.expect(expected.corr_id, expected.entity_id, deadline_s, expected.slot)
+
     def expire(self, now_s: float) -> list[Expected[Slot]]:
         """Those whose time is over. Their answers are late from here on."""
         expired: list[Expected[Slot]] = []
         while self._deadlines and self._deadlines[0][0] <= now_s:
             _, corr_id = heappop(self._deadlines)
-            expected = self._waiting.pop(corr_id, None)
-            if expected is not None:
+            expected = self._waiting.get(corr_id)
+            # One that was given more time comes up once more.
+            if expected is not None and expected.deadline_s <= now_s:
+                del self._waiting[corr_id]
                 expired.append(expected)
                 self._late[corr_id] = expected.entity_id
         while len(self._late) > LATE_COUNT_MAX:

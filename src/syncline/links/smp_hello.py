@@ -29,7 +29,7 @@ from syncline.errors import (
 )
 from syncline.links.private_keys import Entropy, PrivateKey
 from syncline.links.smp_session import LinkService, SmpSession
-from syncline.links.smp_tls import TlsFacts
+from syncline.links.smp_tls import ALPN_SYNCLINE, TlsFacts
 from syncline.values.queue_records import ServiceRole
 from syncline.wire.smp import versions
 from syncline.wire.smp.boxes import shared_secret
@@ -120,8 +120,9 @@ class Greeting:
         does not take the service."""
         secret = shared_secret(self._key.raw, self._router_key.raw)
         is_encrypted = self.version >= versions.BLOCK_ENCRYPTION and not self._wanted.is_proxy
+        is_extended = self._alpn == ALPN_SYNCLINE and not self._wanted.is_proxy
         return SmpSession(
-            self.version,
+            versions.session_version(self.version, is_syncline=is_extended),
             self._session_id,
             self._router_key,
             secret,

@@ -25,6 +25,7 @@ from syncline.errors import (
     LinkClosedError,
     LinkLostError,
     MalformedMessageError,
+    ProtocolError,
     SynclineError,
     UnexpectedMessageError,
 )
@@ -32,14 +33,18 @@ from syncline.links.block_stream import BlockStream
 from syncline.links.private_keys import Entropy, PrivateKey
 from syncline.links.smp_exchange import Exchange, Expected, KeepAlive, KeepAliveRules, Late
 from syncline.links.smp_hello import Greeting, ServiceLogin, Wanted
+from syncline.links.smp_runs import AnswerRun, parts_of
 from syncline.links.smp_session import LinkService, SmpSession
-from syncline.links.smp_tls import ALPN_SMP, client_context, facts_of
+from syncline.links.smp_tls import ALPN_SMP, ALPN_SYNCLINE, client_context, facts_of
+from syncline.values import reconciliation
+from syncline.values.limits import MIB
+from syncline.wire.smp import versions
 from syncline.wire.smp.addresses import RouterAddress
 from syncline.wire.smp.boxes import padded, unpadded
-from syncline.wire.smp.commands import Command, Nsub, Nsubs, Ping, Sub, Subs
+from syncline.wire.smp.commands import Command, Nsub, Nsubs, Ping, Recq, Sub, Subs
 from syncline.wire.smp.failures import FailureError
 from syncline.wire.smp.hellos import ALL_VERSIONS, VersionRange
-from syncline.wire.smp.messages import Err, Msg, RouterMessage, decode_message
+from syncline.wire.smp.messages import Err, Msg, Ok, Reca, RouterMessage, decode_message
 from syncline.wire.smp.transmissions import BLOCK_BYTES, Damaged, Transmission, decode_block, pack
 
 CORR_ID_BYTES = 24
@@ -62,6 +67,10 @@ class LinkOptions:
     # Commands without an answer; further ones wait.
     waiting_count_max: int = 20_000
     alpn: tuple[str, ...] = (ALPN_SMP,)
+    # Services offer it first. Whoever does not know it takes one of the others.
+    offers_extension: bool = True
+    # A whole answer to a question; an id takes some 22 bytes of it.
+    answer_bytes_max: int = 64 * MIB
     versions: VersionRange = ALL_VERSIONS
 
 
@@ -118,6 +127,9 @@ class SmpLink:
             options.waiting_count_max
         )
         self._keep_alive = KeepAlive(options.keep_alive, world.clock_s())
+        # Answers in parts, by the correlation id of their question; one question at a time.
+        self._runs: dict[bytes, AnswerRun] = {}
+        self._asking = asyncio.Lock()
         self._staged: list[bytes] = []
         self._events: deque[LinkEvent] = deque()
         self._missed: set[bytes] = set()
@@ -165,7 +177,9 @@ class SmpLink:
         cls, host: str, port: int, wanted: Wanted, options: LinkOptions, world: _World
     ) -> "SmpLink":
         credentials = None if wanted.service is None else wanted.service.credentials
-        context = client_context(options.alpn, credentials)
+        is_extending = options.offers_extension and wanted.service is not None
+        alpn = (ALPN_SYNCLINE, *options.alpn) if is_extending else options.alpn
+        context = client_context(alpn, credentials)
         # An empty name: none is sent, since a router on a shared port takes those for browsers.
         transport, stream = await asyncio.get_running_loop().create_connection(
             lambda: BlockStream(BLOCK_BYTES), host, port, ssl=context, server_hostname=""
@@ -188,6 +202,11 @@ class SmpLink:
     @property
     def version(self) -> int:
         return self.session.version
+
+    @property
+    def is_extended(self) -> bool:
+        """The router is a Syncline router: it can be asked how sets differ."""
+        return self.version >= versions.EXTENDED
 
     @property
     def session_id(self) -> bytes:
@@ -254,6 +273,29 @@ class SmpLink:
         outcomes = [await _outcome(future) for future in futures]
         unsent_count = len(requests) - len(futures)
         return outcomes + [self._ended_error() for _ in range(unsent_count)]
+
+    async def ask(self, question: reconciliation.Request) -> reconciliation.Answer:
+        """About the ids of the service of this connection. Raises what `request` does, and
+        ProtocolError for what is no answer."""
+        assert self.service is not None, "only a service has ids"
+        async with self._asking:
+            *first, last = await parts_of(question)
+            futures = [
+                await self.start(Request(Recq(part), self.service.service_id)) for part in first
+            ]
+            corr_id = self._world.entropy(CORR_ID_BYTES)
+            run = self._runs[corr_id] = AnswerRun(self._options.answer_bytes_max)
+            try:
+                final = await self.start(
+                    Request(Recq(last), self.service.service_id), corr_id=corr_id
+                )
+                for future in futures:
+                    if not isinstance(await future, Ok):
+                        raise UnexpectedMessageError("a part of a question was not taken")
+                await final
+            finally:
+                del self._runs[corr_id]
+            return await run.answer()
 
     def _stage(
         self, request: Request, timeout_s: float | None, corr_id: bytes | None
@@ -346,7 +388,8 @@ class SmpLink:
                 self._answer(expected, found)
             case Late():
                 message = decode_message(self.version, found.body)
-                self._take_event(LinkEvent(found.entity_id, message, is_late=True))
+                if not isinstance(message, Reca):
+                    self._take_event(LinkEvent(found.entity_id, message, is_late=True))
             case _:
                 self._unasked_count += 1
 
@@ -367,11 +410,30 @@ class SmpLink:
             _fail(future, UnexpectedMessageError("the answer is about another queue"))
         elif isinstance(message, Err):
             _fail(future, FailureError(message.failure))
+        elif isinstance(message, Reca):
+            self._take_part(expected, message)
         elif not future.done():
             future.set_result(message)
         elif isinstance(message, Msg):
             # Nobody waits for the answer any more, but a message is a message.
             self._take_event(LinkEvent(found.entity_id, message, is_late=True))
+
+    def _take_part(self, expected: Expected[asyncio.Future[RouterMessage]], part: Reca) -> None:
+        run, future = self._runs.get(expected.corr_id), expected.slot
+        if run is None or future.done():
+            # Nobody asked, or nobody waits any more.
+            _fail(future, UnexpectedMessageError("an answer came to what was no question"))
+            return
+        try:
+            is_last = run.add(part.part)
+        except ProtocolError as error:
+            _fail(future, error)
+            return
+        if is_last:
+            future.set_result(part)
+        else:
+            deadline_s = self._world.clock_s() + self._options.answer_timeout_s
+            self._exchange.expect_more(expected, deadline_s)
 
     def _take_event(self, event: LinkEvent) -> None:
         count_max = _EVENT_FACTOR_WHILE_ASKING * self._options.event_count_max

@@ -9,7 +9,17 @@ from syncline.wire.smp import versions
 from syncline.wire.smp.authorizations import authenticate, sign
 from syncline.wire.smp.boxes import padded, unpadded
 from syncline.wire.smp.chains import BlockChain, ChainKeys
-from syncline.wire.smp.commands import Command, New, Nsub, Nsubs, Sub, Subs, encode_command
+from syncline.wire.smp.commands import (
+    Bus,
+    Command,
+    New,
+    Nsub,
+    Nsubs,
+    Recq,
+    Sub,
+    Subs,
+    encode_command,
+)
 from syncline.wire.smp.hellos import RouterHello
 from syncline.wire.smp.keys import KeyKind, PublicKey
 from syncline.wire.smp.transmissions import BLOCK_BYTES, encode_transmission, signed_bytes
@@ -100,9 +110,9 @@ class SmpSession:
         self, command: Command, key: PrivateKey | None, corr_id: bytes, signed: bytes
     ) -> tuple[bytes, bytes | None]:
         service = self.service
-        if isinstance(command, Subs | Nsubs):
+        if isinstance(command, Subs | Nsubs | Recq | Bus):
             if service is None:
-                raise ValueError("only the connection of a service subscribes to all of its queues")
+                raise ValueError("only the connection of a service speaks of all of its queues")
             return sign(service.key.kind, service.key.raw, signed), None
         if key is None:
             return b"", None

@@ -15,6 +15,8 @@ from syncline.certificates import ServiceCredentials
 from syncline.errors import LinkLostError
 
 ALPN_SMP = "smp/1"
+# Offered first: a router that has it can be asked how its sets differ from ours.
+ALPN_SYNCLINE = "syncline/1"
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,14 @@ class SetState:
 
 
 @dataclass(frozen=True, slots=True)
+class SetHashes:
+    """Of a set, by XXH3-128 of its ids. XOR cannot tell an id counted twice from none; sums can."""
+
+    xor128: bytes
+    sum128: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Prefixes:
     """Ranges of ids that share their first `depth` bits, 0 to 64, with one of these, in order."""
 

@@ -80,6 +80,7 @@ class Peer:
         session_id = connection.get_channel_binding("tls-unique")
         assert session_id is not None
         self.session_id = session_id
+        self._alpn = connection.selected_alpn_protocol()
         self.key = PrivateKey(KeyKind.X25519, os.urandom(32))
         self.hello: ClientHello | None = None
         self._opening: BlockChain | None = None
@@ -93,7 +94,8 @@ class Peer:
     @property
     def version(self) -> int:
         assert self.hello is not None
-        return self.hello.version
+        is_extended = self._alpn == "syncline/1" and not self.hello.is_proxy
+        return versions.session_version(self.hello.version, is_syncline=is_extended)
 
     async def shake_hands(self) -> None:
         script = self._script

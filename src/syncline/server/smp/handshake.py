@@ -53,6 +53,8 @@ class LinkFacts:
     peer_chain: tuple[bytes, ...] = ()
     # A protocol was agreed on in TLS.
     has_protocol: bool = True
+    # And it was our own: the session is an extended one.
+    is_syncline: bool = False
     # Of a browser, which cannot see our certificates: 32 bytes to be signed.
     challenge: bytes | None = None
 
@@ -126,13 +128,16 @@ def read_hello(
         raise UnsupportedVersionError(f"version {hello.version} was not offered")
     chains = _chains(hello, offer, facts.session_id)
     secret = _forward_secret(hello, offer)
+    # A proxy speaks for others, who have not agreed to anything beyond the public protocol.
+    is_extended = facts.is_syncline and not hello.is_proxy
+    version = versions.session_version(hello.version, is_syncline=is_extended)
     if hello.service is None:
-        return Agreed(hello.version, chains, hello.is_proxy, None, secret)
+        return Agreed(version, chains, hello.is_proxy, None, secret)
     try:
         service = _service(hello.service, facts.peer_chain, now)
     except MalformedMessageError:
         return BAD_AUTH
-    return Agreed(hello.version, chains, hello.is_proxy, service, secret)
+    return Agreed(version, chains, hello.is_proxy, service, secret)
 
 
 def answer_block(answer: ServiceAnswer) -> bytes:

@@ -21,6 +21,7 @@ from syncline.server.smp.handshake import LinkFacts
 from syncline.server.smp.session import BlockHandler, Sessions
 from syncline.server.smp.tls import (
     ALPN_HTTP,
+    ALPN_SYNCLINE,
     TlsConnection,
     TlsFacts,
     TlsHandler,
@@ -105,7 +106,11 @@ class SmpConnection:
             self._speak_http(facts)
             return
         link_facts = LinkFacts(
-            facts.session_id, self._remote, facts.peer_chain, has_protocol=bool(facts.alpn)
+            facts.session_id,
+            self._remote,
+            facts.peer_chain,
+            has_protocol=bool(facts.alpn),
+            is_syncline=facts.alpn == ALPN_SYNCLINE,
         )
         greeting = Greeting(self, link_facts, self._listener.host, self._identity)
         self._handler = greeting

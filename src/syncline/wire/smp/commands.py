@@ -10,6 +10,7 @@ from typing import Final, TypeAlias, assert_never
 
 from syncline.errors import MalformedMessageError
 from syncline.values.queue_records import ServiceRole
+from syncline.values.reconciliation import DIGEST_BYTES, ID_BYTES, SetHashes
 from syncline.wire.smp import failures, versions
 from syncline.wire.smp.addresses import RouterAddress, read_address, write_address
 from syncline.wire.smp.failures import Failure, FailureError
@@ -28,6 +29,8 @@ from syncline.wire.smp.queue_requests import (
 from syncline.wire.smp.words import Bare, Full, UnknownWordError, Vocabulary, rest, whole
 
 FLAGS_BYTES_MAX: Final = 7
+# They fit one block.
+BUS_ID_COUNT_MAX: Final = 512
 
 # --------------------------------------------------------------------------------------- recipients
 
@@ -39,10 +42,12 @@ class Sub:
 
 @dataclass(frozen=True, slots=True)
 class Subs:
-    """All queues of a service. Both are None before version 19."""
+    """All queues of a service. Count and hash are None before version 19, and `hashes` unless the
+    session is extended."""
 
     count: int | None = None
     ids_hash: bytes | None = None
+    hashes: SetHashes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +144,11 @@ class Nsub:
 
 @dataclass(frozen=True, slots=True)
 class Nsubs:
-    """All notifiers of a service. Both are None before version 19."""
+    """All notifiers of a service. See `Subs`."""
 
     count: int | None = None
     ids_hash: bytes | None = None
+    hashes: SetHashes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +179,23 @@ class Rslv:
     domain: str
 
 
+# ---------------------------------------------------------------- services, in extended sessions
+
+
+@dataclass(frozen=True, slots=True)
+class Recq:
+    """A part of a question about the ids of the service (docs/formats/reconciliation.md)."""
+
+    part: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Bus:
+    """These do not belong to the service any more. At most `BUS_ID_COUNT_MAX`."""
+
+    ids: tuple[bytes, ...]
+
+
 Command: TypeAlias = (
     New
     | Sub
@@ -199,6 +222,8 @@ Command: TypeAlias = (
     | Pfwd
     | Rfwd
     | Rslv
+    | Recq
+    | Bus
 )
 
 
@@ -224,12 +249,25 @@ def _read_rkey(_version: int, reader: Reader) -> Rkey:
     return Rkey(reader.some(lambda: read_auth_key(reader)))
 
 
-def _read_subs(_version: int, reader: Reader) -> Subs:
-    return Subs(reader.i64(), reader.short())
+def _read_subs(version: int, reader: Reader) -> Subs:
+    return Subs(reader.i64(), reader.short(), _read_hashes(version, reader))
 
 
-def _read_nsubs(_version: int, reader: Reader) -> Nsubs:
-    return Nsubs(reader.i64(), reader.short())
+def _read_nsubs(version: int, reader: Reader) -> Nsubs:
+    return Nsubs(reader.i64(), reader.short(), _read_hashes(version, reader))
+
+
+def _read_hashes(version: int, reader: Reader) -> SetHashes | None:
+    if version < versions.EXTENDED:
+        return None
+    return SetHashes(reader.take(DIGEST_BYTES), reader.take(DIGEST_BYTES))
+
+
+def _read_bus(_version: int, reader: Reader) -> Bus:
+    count = reader.w16()
+    if not 1 <= count <= BUS_ID_COUNT_MAX:
+        raise MalformedMessageError(f"{count} ids at once are not let go of")
+    return Bus(tuple(reader.take(ID_BYTES) for _ in range(count)))
 
 
 def _read_lset(_version: int, reader: Reader) -> Lset:
@@ -282,6 +320,8 @@ _WORDS: Final = Vocabulary[Command](
         Full(b"PFWD", whole(_read_pfwd), versions.PROXYING),
         Full(b"RFWD", rest(Rfwd), versions.PROXYING),
         Full(b"RSLV", _read_rslv, versions.NAMES),
+        Full(b"RECQ", rest(Recq), versions.EXTENDED),
+        Full(b"BUS", whole(_read_bus), versions.EXTENDED),
     ),
 )
 
@@ -315,10 +355,8 @@ def _encode(version: int, command: Command) -> bytes:
             return b"ACK " + short(message_id)
         case New():
             return b"NEW " + write_new(version, command)
-        case Subs(count=count, ids_hash=ids_hash):
-            return b"SUBS" + _write_digest(version, count, ids_hash)
-        case Nsubs(count=count, ids_hash=ids_hash):
-            return b"NSUBS" + _write_digest(version, count, ids_hash)
+        case Subs() | Nsubs():
+            return _word(command) + _write_digest(version, command)
         case Key(key=key) | Skey(key=key) | Lkey(key=key):
             return _word(command) + b" " + write_key(key)
         case Rkey(keys=keys):
@@ -335,6 +373,10 @@ def _encode(version: int, command: Command) -> bytes:
             return b"RFWD " + body
         case Rslv(domain=domain):
             return b"RSLV " + domain.encode()
+        case Recq(part=part):
+            return b"RECQ " + part
+        case Bus(ids=ids):
+            return b"BUS " + w16(len(ids)) + b"".join(ids)
         case Sub() | Ndel() | Get() | Off() | Del() | Que() | Nsub() | Ping() | Ldel() | Lget():
             return _word(command)
         case _:
@@ -345,12 +387,17 @@ def _word(command: Command) -> bytes:
     return type(command).__name__.upper().encode()
 
 
-def _write_digest(version: int, count: int | None, ids_hash: bytes | None) -> bytes:
+def _write_digest(version: int, command: Subs | Nsubs) -> bytes:
     if version < versions.SERVICE_DIGESTS:
         return b""
-    if count is None or ids_hash is None:
+    if command.count is None or command.ids_hash is None:
         raise ValueError(f"version {version} wants a count and a hash of the ids")
-    return b" " + i64(count) + short(ids_hash)
+    digest = b" " + i64(command.count) + short(command.ids_hash)
+    if version < versions.EXTENDED:
+        return digest
+    if command.hashes is None:
+        raise ValueError("an extended session wants the XXH3 hashes of the ids")
+    return digest + command.hashes.xor128 + command.hashes.sum128
 
 
 # ------------------------------------------------------------------------------- what they require
@@ -384,7 +431,7 @@ def role_of(command: Command) -> ServiceRole | None:
             return ServiceRole.NOTIFIER
         case Rfwd():
             return ServiceRole.PROXY
-        case Ping():
+        case Ping() | Recq() | Bus():
             return None
         case _:
             return ServiceRole.MESSAGING

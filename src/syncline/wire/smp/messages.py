@@ -16,6 +16,7 @@ from typing import Final, TypeAlias, assert_never
 
 from syncline.errors import MalformedMessageError
 from syncline.values.queue_records import QueueMode
+from syncline.values.reconciliation import DIGEST_BYTES, SetState
 from syncline.wire.smp import versions
 from syncline.wire.smp.failures import Failure, decode_failure, encode_failure
 from syncline.wire.smp.hellos import (
@@ -60,10 +61,13 @@ class Sok:
 
 @dataclass(frozen=True, slots=True)
 class Soks:
-    """`ids_hash` is None before version 19."""
+    """`ids_hash` is None before version 19. `state` stands in extended sessions alone; there an
+    `opening` may follow, one whole part, if the client told another set."""
 
     count: int
     ids_hash: bytes | None = None
+    state: SetState | None = None
+    opening: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +154,13 @@ class Rname:
     json: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Reca:
+    """A part of the answer to a question. All parts have the correlation id of its last part."""
+
+    part: bytes = field(repr=False)
+
+
 RouterMessage: TypeAlias = (
     Ids
     | Sok
@@ -170,6 +181,7 @@ RouterMessage: TypeAlias = (
     | Pres
     | Rres
     | Rname
+    | Reca
 )
 
 
@@ -195,7 +207,8 @@ def encode_message(version: int, message: RouterMessage) -> bytes:
         case Deld():
             return b"DELD" if version >= versions.DELETION_EVENTS else b"END"
         case Soks(count=count, ids_hash=ids_hash):
-            return b"SOKS " + _write_digest(version, count, ids_hash)
+            digest = b"SOKS " + _write_digest(version, count, ids_hash)
+            return digest if version < versions.EXTENDED else digest + _write_state(message)
         case Ends(count=count, ids_hash=ids_hash):
             return b"ENDS " + _write_digest(version, count, ids_hash)
         case Alls():
@@ -218,6 +231,8 @@ def encode_message(version: int, message: RouterMessage) -> bytes:
             return b"RRES " + body
         case Rname(json=json):
             return b"RNAME " + json
+        case Reca(part=part):
+            return b"RECA " + part
         case _:
             assert_never(message)
 
@@ -228,6 +243,13 @@ def _write_digest(version: int, count: int, ids_hash: bytes | None) -> bytes:
     if ids_hash is None:
         raise ValueError(f"version {version} wants a hash of the ids")
     return i64(count) + short(ids_hash)
+
+
+def _write_state(soks: Soks) -> bytes:
+    state = soks.state
+    if state is None or state.count != soks.count:
+        raise ValueError("an extended session wants the state of the set")
+    return i64(state.version) + state.xor128 + state.sum128 + soks.opening
 
 
 def _write_ids(version: int, ids: Ids) -> bytes:
@@ -288,7 +310,13 @@ def _read_sok(_version: int, reader: Reader) -> Sok:
 
 
 def _read_soks(version: int, reader: Reader) -> Soks:
-    return Soks(reader.i64(), _read_hash(version, reader))
+    count, ids_hash = reader.i64(), _read_hash(version, reader)
+    if version < versions.EXTENDED:
+        return Soks(count, ids_hash)
+    state = SetState(reader.i64(), count, reader.take(DIGEST_BYTES), reader.take(DIGEST_BYTES))
+    if count < 0 or state.version < 0:
+        raise MalformedMessageError("the state of a set has a negative number")
+    return Soks(count, ids_hash, state, reader.tail())
 
 
 def _read_ends(version: int, reader: Reader) -> Ends:
@@ -330,6 +358,7 @@ _WORDS: Final = Vocabulary[RouterMessage](
         Full(b"PRES", rest(Pres), versions.PROXYING),
         Full(b"RRES", rest(Rres), versions.PROXYING),
         Full(b"RNAME", rest(Rname), versions.NAMES),
+        Full(b"RECA", rest(Reca), versions.EXTENDED),
     ),
 )
 

@@ -36,9 +36,19 @@ WEB_PROOFS: Final = 19
 # RSLV and RNAME.
 NAMES: Final = 20
 
+# Between two Syncline peers: the newest version, and on top of it what docs/formats/smp.md calls
+# extended. It is agreed on by the protocol of TLS and never sent as a number, so nobody can claim
+# it inside of another's command.
+EXTENDED: Final = 0x7FFF
+
 
 def body_bytes_max(version: int) -> int:
     """What SEND may carry; more is LARGE_MSG."""
     if version >= BLOCK_ENCRYPTION:
         return 16_048
     return 16_064 if version >= PROXYING else 16_088
+
+
+def session_version(agreed: int, *, is_syncline: bool) -> int:
+    """What a session speaks that agreed on this version; `is_syncline`: so says TLS."""
+    return EXTENDED if is_syncline and agreed == VERSION_MAX else agreed

@@ -14,14 +14,14 @@ from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from syncline.errors import MalformedMessageError
 from syncline.wire.smp.primitives import Reader
-from syncline.wire.smp.versions import VERSION_MAX, VERSION_MIN
+from syncline.wire.smp.versions import EXTENDED, VERSION_MAX, VERSION_MIN
 
 T = TypeVar("T")
 # Given the version and the parameters.
 Read: TypeAlias = Callable[[int, bytes], T]
 
 ALWAYS: Final = VERSION_MIN
-FOREVER: Final = VERSION_MAX + 1
+FOREVER: Final = EXTENDED + 1
 
 
 class UnknownWordError(MalformedMessageError):
@@ -61,7 +61,7 @@ class Vocabulary(Generic[T]):
                 {each.word: each.value for each in bare if each.since <= version < each.until},
                 {each.word: each.read for each in full if version >= each.since},
             )
-            for version in range(VERSION_MIN, VERSION_MAX + 1)
+            for version in (*range(VERSION_MIN, VERSION_MAX + 1), EXTENDED)
         }
 
     def read(self, version: int, data: bytes) -> T:

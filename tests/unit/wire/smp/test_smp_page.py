@@ -7,21 +7,35 @@ from typing import get_args
 import pytest
 
 from syncline.errors import MalformedMessageError
+from syncline.values.reconciliation import Open, SetHashes, SetState
+from syncline.wire.reconciliation.requests import encode_request
 from syncline.wire.smp import bodies, failures
 from syncline.wire.smp.bodies import ReceivedMessage
-from syncline.wire.smp.commands import Command, Send, Subs, decode_command, encode_command
+from syncline.wire.smp.commands import (
+    Bus,
+    Command,
+    Recq,
+    Send,
+    Subs,
+    decode_command,
+    encode_command,
+)
 from syncline.wire.smp.failures import Failure, FailureError
-from syncline.wire.smp.messages import Err, RouterMessage, decode_message, encode_message
+from syncline.wire.smp.messages import Err, RouterMessage, Soks, decode_message, encode_message
 from syncline.wire.smp.stored import StoredMessage
 from syncline.wire.smp.transmissions import Transmission, decode_block, encode_transmission, pack
+from syncline.wire.smp.versions import EXTENDED
 from syncline.wire.smp.words import UnknownWordError
 from tests.documents import ROOT, section
-from tests.unit.wire.smp.vectors import BB, CORR_ID, IDS_HASH, SESSION_ID
+from tests.unit.wire.smp.vectors import AA, BB, CORR_ID, IDS_HASH, SESSION_ID
 
 PAGE = (ROOT / "docs" / "formats" / "smp.md").read_text(encoding="utf-8")
 BLOCKS = dict(re.findall(r"<!-- bytes: (\w+) -->\n```text\n(.*?)```", PAGE, re.DOTALL))
 MESSAGE_ID = bytes(range(0xA0, 0xB8))
 SEND = Send(b"T", b"hello")
+HASHES = SetHashes(bytes(range(16)), bytes(range(16, 32)))
+STATE = SetState(7, 2, HASHES.xor128, HASHES.sum128)
+(OPEN,) = encode_request(Open(None, 8))
 
 
 def shown(name: str) -> bytes:
@@ -43,6 +57,10 @@ ENCODED: dict[str, Callable[[], bytes]] = {
     "received": lambda: bodies.encode_received(ReceivedMessage(1_700_000_000, b"T", b"hello")),
     "subs": lambda: encode_command(19, Subs(2, IDS_HASH)),
     "blocked": lambda: encode_message(18, Err(failures.blocked("spam", 60))),
+    "extended_subs": lambda: encode_command(EXTENDED, Subs(2, IDS_HASH, HASHES)),
+    "extended_soks": lambda: encode_message(EXTENDED, Soks(2, IDS_HASH, STATE)),
+    "bus": lambda: encode_command(EXTENDED, Bus((AA, BB))),
+    "recq": lambda: encode_command(EXTENDED, Recq(OPEN)),
 }
 
 
@@ -98,11 +116,13 @@ def test_the_tables_say_which_version_knows_what(
     title: str, kinds: tuple[type[object], ...], knows: Callable[[int, str], bool]
 ) -> None:
     since = table(title)
-    assert since.keys() == {kind.__name__.upper() for kind in kinds}
+    extended = set(re.findall(r"^\| `(\w+)` \| extended \|", section(PAGE, title), re.MULTILINE))
+    assert since.keys() | extended == {kind.__name__.upper() for kind in kinds}
     for version in range(6, 21):
-        assert {word for word in since if knows(version, word)} == {
+        assert {word for word in since.keys() | extended if knows(version, word)} == {
             word for word, first in since.items() if version >= first
         }
+    assert all(knows(EXTENDED, word) for word in since.keys() | extended)
 
 
 def test_every_failure_is_named() -> None:

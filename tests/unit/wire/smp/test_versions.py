@@ -27,6 +27,7 @@ def test_gates_are_those_of_the_page() -> None:
         "SERVICE_DIGESTS": 19,
         "WEB_PROOFS": 19,
         "NAMES": 20,
+        "EXTENDED": 0x7FFF,
     }
 
 
