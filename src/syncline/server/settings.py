@@ -99,6 +99,24 @@ class Settings:
         "with less free space new messages are refused; reading and acknowledging go on",
     )
 
+    audit_events: bool = _switch(
+        "audit.events", True, "note in the log who was handed what, for checks later on"
+    )
+    audit_archive_bytes_max: int = _number(
+        "audit.archive_bytes_max",
+        256 * MIB,
+        0,
+        1 << 50,
+        "old files of the log that are kept for such checks; 0: none",
+    )
+    audit_archive_seconds_max: int = _number(
+        "audit.archive_seconds_max",
+        7 * 24 * 60 * 60,
+        0,
+        10 * 366 * 24 * 60 * 60,
+        "for how long; 0: until there are too many",
+    )
+
     queues_quota_default: int = _number(
         "queues.quota_default",
         limits.queue_quota_default,
@@ -406,6 +424,8 @@ class Settings:
             segment_bytes=self.store_segment_bytes,
             has_job_process=True,
             refuses_damage=self.store_refuses_damage,
+            archive_bytes_max=self.audit_archive_bytes_max if self.audit_events else 0,
+            archive_age_ms_max=self.audit_archive_seconds_max * 1_000,
         )
 
 

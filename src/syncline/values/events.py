@@ -49,12 +49,10 @@ class EventKind(IntEnum):
 class Face(IntEnum):
     """Where a session comes in."""
 
-    SYNC = 1
-    YJS = 2
-    CABLE = 3
-    SMP = 4
-    HTTP = 5
-    MQTT = 6
+    DOCUMENTS = 1  # whatever the protocol
+    SMP = 2
+    HTTP = 3
+    MQTT = 4
 
 
 class Event(NamedTuple):
