@@ -254,7 +254,9 @@ class Router:
         return documents
 
     async def _open_smp(self, store: Store, committer: Committer, queues: Queues) -> Smp:
-        records = await asyncio.to_thread(open_records, self._settings, self._folder, self._files)
+        records = await asyncio.to_thread(
+            open_records, self._settings, self._folder, self._files, self._log
+        )
         return Smp(self._settings, store, committer, records, queues, clock_ms, self._log)
 
     def _free_bytes(self) -> int:

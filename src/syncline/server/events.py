@@ -21,6 +21,10 @@ def author_number(author: str) -> int:
     return int.from_bytes(blake2b(author.encode(), digest_size=8).digest(), "little")
 
 
+def service_number(service_id: bytes) -> int:
+    return int.from_bytes(service_id[:8], "little")
+
+
 class Events:
     """Of one face: its sessions are numbered by itself."""
 
@@ -77,12 +81,12 @@ class Events:
     def evicted(self, stream: bytes, number: int, last: int) -> None:
         self._add(EventKind.EVICTED, stream, number, last=last)
 
-    def associated(self, queue: bytes, number: int) -> None:
-        self._add(EventKind.ASSOCIATED, queue, number)
-
-    def dissociated(self, queue: bytes, number: int = 0) -> None:
-        """0: by an operator."""
-        self._add(EventKind.DISSOCIATED, queue, number)
+    def moved(self, entity_id: bytes, former: bytes | None, service: bytes | None) -> None:
+        """A queue, or a notifier, from one service to another, or to none."""
+        if former is not None:
+            self._add(EventKind.DISSOCIATED, entity_id, 0, detail=service_number(former))
+        if service is not None:
+            self._add(EventKind.ASSOCIATED, entity_id, 0, detail=service_number(service))
 
     def displaced(self, service: bytes, number: int) -> None:
         self._add(EventKind.DISPLACED, service, number)

@@ -194,6 +194,18 @@ class Settings:
     smp_service_count_max: int = _number(
         "smp.service_count_max", 10_000, 1, 10_000_000, "services that are kept"
     )
+    smp_walk_hours: int = _number(
+        "smp.walk_hours",
+        24,
+        0,
+        8_760,
+        "time in which all sets of services are compared with their digests once; 0 for never",
+    )
+    smp_recompute_digests: bool = _switch(
+        "smp.recompute_digests",
+        False,
+        "compare them all at the start, before anybody is served",
+    )
     smp_proxy: str = _text(
         "smp.proxy",
         "auto",

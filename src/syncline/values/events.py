@@ -40,8 +40,8 @@ class EventKind(IntEnum):
     RESENT = 7  # first to last
     ACKNOWLEDGED = 8  # last: up to which sequence
     EVICTED = 9  # last: up to which sequence it had acknowledged
-    ASSOCIATED = 10  # a queue with the service of the session
-    DISSOCIATED = 11  # a queue from its service; session 0: by an operator
+    ASSOCIATED = 10  # a queue or notifier; detail: the service, its first 8 bytes
+    DISSOCIATED = 11  # the same
     DISPLACED = 12  # stream: the service; session: who has lost it
     DROPPED = 13  # first: so many events before this one are missing
 

@@ -26,6 +26,7 @@ from syncline.server.smp.calls import Call
 from syncline.server.smp.connections import NO_ID, Connection
 from syncline.server.smp.dispatching import Dispatch, Relay
 from syncline.server.smp.faces import Answer, SmpSession
+from syncline.server.smp.followed_sets import FollowedSets
 from syncline.server.smp.operating import Operating
 from syncline.server.smp.parts import Parts, Surroundings
 from syncline.server.smp.replies import RECORDS, Releases, Reply, Turn, refusal_text
@@ -90,6 +91,7 @@ class SmpRouter:
 
     def closed(self, session: SmpSession) -> None:
         self._connections.close(session.number)
+        self._dispatch.reconciling.forget_session(session.number)
 
     # For the process.
 
@@ -114,6 +116,11 @@ class SmpRouter:
     def dropped_notification_count(self) -> int:
         return self._parts.notifications.dropped_count
 
+    @property
+    def followed_sets(self) -> FollowedSets:
+        """For what is counted there."""
+        return self._dispatch.reconciling.sets
+
     def is_session_subscribed(self, number: int) -> bool:
         """Whether it reads anything; one that does not may be closed when it is silent for long."""
         return self._parts.deliveries.has_subscriptions(
@@ -133,11 +140,13 @@ class SmpRouter:
         """Every second or so: what nobody waits for reaches the disk, and what is left is done."""
         self._parts.notifications.expire(self._outside.clock_ms())
         self._dispatch.erasing.finish_some()
+        self._dispatch.reconciling.keep_house()
         self._outside.records_committer.flush()
 
     async def close(self) -> None:
         """Cut off what is under way; what is staged stays with the committers."""
         await self._tasks.close()
+        await self._dispatch.reconciling.close()
 
     # For what answers later (`dispatching.Relay`).
 

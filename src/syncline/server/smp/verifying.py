@@ -23,7 +23,7 @@ from syncline.server.smp.calls import Call
 from syncline.server.smp.faces import SessionService
 from syncline.storage.records.base import Records
 from syncline.values.ids import STREAM_ID_BYTES
-from syncline.values.queue_records import QueueRecord
+from syncline.values.queue_records import QueueRecord, ServiceRole
 from syncline.wire.smp import failures
 from syncline.wire.smp.authorizations import is_authorized, is_signed, kind_of, refuse_slowly
 from syncline.wire.smp.commands import New, Nsub, Sub, credentials_fault, role_of
@@ -100,6 +100,16 @@ class Verifier:
             or transmission.entity_id != service.service_id
             or not is_signed(service.key, transmission.authorization, transmission.signed)
         ):
+            raise FailureError(failures.SERVICE)
+        return service
+
+    def owner_of_set(self, call: Call) -> SessionService:
+        """The same, if it is a service that ids can belong to."""
+        service = self.service(call)
+        if service.role is ServiceRole.PROXY:
+            raise FailureError(failures.PROHIBITED)
+        if self._records.service(service.service_id) is None:
+            # An operator has deleted it since the session began.
             raise FailureError(failures.SERVICE)
         return service
 

@@ -418,7 +418,7 @@ class Upkeep:
         return 0 if self._archive is None else self._archive.dropped_count
 
     def _give_up_archived(self) -> bool:
-        """Messages come before their history: its oldest segment becomes a spare, if there is one."""
+        """Messages come before their history: its oldest segment becomes a spare, if it has any."""
         path = None if self._archive is None else self._archive.give_up_oldest()
         if path is None:
             return False
