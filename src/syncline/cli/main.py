@@ -19,6 +19,7 @@ from syncline.cli import (
     configuring,
     doctoring,
     documents,
+    drifting,
     exchanging,
     keeping,
     looking,
@@ -65,6 +66,7 @@ app.command("tail")(looking.tail)
 app.add_typer(documents.app, name="document")
 app.add_typer(smp_queues.app, name="queue")
 app.add_typer(services.app, name="service")
+app.add_typer(drifting.app, name="drift")
 app.add_typer(certificates.app, name="certificate")
 app.command("verify")(looking.verify)
 app.command("repair")(keeping.repair)
