@@ -20,14 +20,15 @@ from syncline.server.smp.handshake import Agreed, LinkFacts
 from syncline.wire.smp import failures
 from syncline.wire.smp.boxes import SecretBox, padded, unpadded
 from syncline.wire.smp.chains import BlockChain
-from syncline.wire.smp.messages import Err, RouterMessage, encode_message
+from syncline.wire.smp.messages import Err, encode_message
 from syncline.wire.smp.transmissions import (
     BLOCK_BYTES,
     TRANSMISSION_BYTES_MAX,
     Damaged,
     decode_block,
-    encode_transmission,
+    encode_answer,
     pack,
+    pack_one,
 )
 
 # Why reading is held back; reasons add up.
@@ -155,22 +156,30 @@ class Session:
     def send(self, answers: Sequence[Answer]) -> None:
         if self._is_over:
             return
-        pending = self._pending
+        version, session_id, pending = self.version, self.session_id, self._pending
         for answer in answers:
-            transmission = self._transmission(answer.corr_id, answer.entity_id, answer.message)
+            corr_id, entity_id = answer.corr_id, answer.entity_id
+            body = encode_message(version, answer.message)
+            transmission = encode_answer(version, session_id, corr_id, entity_id, body)
             if len(transmission) > TRANSMISSION_BYTES_MAX:
                 # No answer is that large by itself, but its ids may be: they are the peer's.
-                transmission = self._transmission(answer.corr_id, answer.entity_id, _TOO_LARGE)
+                body = encode_message(version, _TOO_LARGE)
+                transmission = encode_answer(version, session_id, corr_id, entity_id, body)
             pending.append(transmission)
             self._pending_bytes += len(transmission)
         if not self._is_dirty:
             self._is_dirty = True
             self._sessions.flush_soon(self)
-        limits = self._sessions.limits
-        if not self._is_full and self.waiting_bytes >= limits.waiting_bytes_high:
+        waiting_bytes = self._pending_bytes + self._contents_bytes
+        if waiting_bytes >= self._sessions.limits.waiting_bytes_high:
+            self._fall_behind(waiting_bytes)
+
+    def _fall_behind(self, waiting_bytes: int) -> None:
+        """The peer takes less than it asks for."""
+        if not self._is_full:
             self._is_full = True
             self._hold_back(_BY_WAITING)
-        if self.waiting_bytes > limits.waiting_bytes_max:
+        if waiting_bytes > self._sessions.limits.waiting_bytes_max:
             self._sessions.stats.slow_count += 1
             self._end()
             self._link.abort()
@@ -221,13 +230,6 @@ class Session:
 
     # Writing.
 
-    def _transmission(self, corr_id: bytes, entity_id: bytes, message: RouterMessage) -> bytes:
-        version = self.version
-        body = encode_message(version, message)
-        return encode_transmission(
-            version, self.session_id, _NOTHING, None, corr_id, entity_id, body
-        )
-
     def flush(self) -> None:
         """What was sent in this turn goes out."""
         self._is_dirty = False
@@ -236,7 +238,8 @@ class Session:
             self._write()
 
     def _pack(self) -> None:
-        contents = pack(self._pending)
+        pending = self._pending
+        contents = [pack_one(pending[0])] if len(pending) == 1 else pack(pending)
         self._pending = []
         self._pending_bytes = 0
         self._contents_bytes += sum(map(len, contents))
@@ -254,11 +257,12 @@ class Session:
 
     def _write_blocks(self) -> None:
         contents, link, sealing = self._contents, self._link, self._sealing
+        stats = self._sessions.stats
         while contents and link.is_writable:
             content = contents.popleft()
             self._contents_bytes -= len(content)
             link.write_block(sealing.seal(content) if sealing else padded(content, BLOCK_BYTES))
-            self._sessions.stats.sent_block_count += 1
+            stats.sent_block_count += 1
         if not contents:
             self._contents = None
 

@@ -47,17 +47,13 @@ class BlockChain:
         self._key = key
 
     def seal(self, content: bytes) -> bytes:
-        key, nonce = self._step()
+        self._key, key, nonce = chain_step(self._key)
         return box_padded(key, nonce, content, BLOCK_BYTES - TAG_BYTES)
 
     def open(self, block: bytes) -> bytes:
         """Raises MalformedMessageError; nothing that follows will open either."""
-        key, nonce = self._step()
-        return open_padded(key, nonce, block)
-
-    def _step(self) -> tuple[bytes, bytes]:
         self._key, key, nonce = chain_step(self._key)
-        return key, nonce
+        return open_padded(key, nonce, block)
 
 
 def hkdf_sha512(salt: bytes, secret: bytes, info: bytes, byte_count: int) -> bytes:

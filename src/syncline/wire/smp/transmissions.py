@@ -14,13 +14,15 @@ transmission leaves its neighbours alone.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from syncline.errors import LimitExceededError
 from syncline.wire.smp import failures, versions
 from syncline.wire.smp.failures import Failure
-from syncline.wire.smp.primitives import large, maybe, short
+from syncline.wire.smp.primitives import large, maybe, short, w16
 
 BLOCK_BYTES: Final = 16_384
 # The length before the padding takes 2, the tag of an encrypted block 16. Blocks that are not
@@ -40,17 +42,24 @@ _AUTHORIZATION_BYTES: Final = frozenset({0, SIGNATURE_BYTES, ED448_SIGNATURE_BYT
 
 _NOTHING, _SOMETHING = b"01"
 
+_LENGTHS: Final = tuple(bytes((length,)) for length in range(256))
 
-@dataclass(frozen=True, slots=True)
-class Transmission:
-    """`signed` is what authorization and service signature are made over."""
 
-    authorization: bytes = field(repr=False)
-    service_signature: bytes | None = field(repr=False)
+class Transmission(msgspec.Struct, frozen=True):
+    """`signed` is what authorization and service signature are made over.
+
+    A struct: one is made for each command (bench: queues).
+    """
+
+    authorization: bytes
+    service_signature: bytes | None
     corr_id: bytes
     entity_id: bytes
-    body: bytes = field(repr=False)
-    signed: bytes = field(repr=False)
+    body: bytes
+    signed: bytes
+
+    def __repr__(self) -> str:
+        return f"Transmission(corr_id={self.corr_id!r}, entity_id={self.entity_id!r})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +87,9 @@ def _split(content: bytes) -> list[bytes] | None:
     size = len(content)
     if not size or not content[0]:
         return None
+    if content[0] == 1:
+        # Most blocks hold one.
+        return [content[3:]] if int.from_bytes(content[1:3], "big") == size - 3 else None
     pieces: list[bytes] = []
     at = 1
     for _ in range(content[0]):
@@ -158,6 +170,21 @@ def encode_transmission(
         raise ValueError("a service signature stands only beside an authorization, from version 16")
     session = short(session_id) if version < versions.SESSION_KEYS else b""
     return short(authorization) + slot + session + short(corr_id) + short(entity_id) + body
+
+
+def encode_answer(
+    version: int, session_id: bytes, corr_id: bytes, entity_id: bytes, body: bytes
+) -> bytes:
+    """As `encode_transmission`: what a router says has no authorization (bench: queues)."""
+    session = short(session_id) if version < versions.SESSION_KEYS else b""
+    corr_length, entity_length = _LENGTHS[len(corr_id)], _LENGTHS[len(entity_id)]
+    return b"".join((b"\0", session, corr_length, corr_id, entity_length, entity_id, body))
+
+
+def pack_one(transmission: bytes) -> bytes:
+    """The content of a block with nothing else in it; it must fit."""
+    assert len(transmission) <= TRANSMISSION_BYTES_MAX
+    return b"\x01" + w16(len(transmission)) + transmission
 
 
 def pack(transmissions: Iterable[bytes]) -> list[bytes]:
