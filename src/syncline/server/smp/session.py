@@ -233,13 +233,20 @@ class Session:
     def flush(self) -> None:
         """What was sent in this turn goes out."""
         self._is_dirty = False
-        if self._pending:
+        pending = self._pending
+        if len(pending) == 1 and self._contents is None and self._link.is_writable:
+            # Nearly always (bench: queues).
+            self._pending = []
+            self._pending_bytes = 0
+            self._write_block(pack_one(pending[0]))
+            if self._is_full:
+                self._write()
+        elif pending:
             self._pack()
             self._write()
 
     def _pack(self) -> None:
-        pending = self._pending
-        contents = [pack_one(pending[0])] if len(pending) == 1 else pack(pending)
+        contents = pack(self._pending)
         self._pending = []
         self._pending_bytes = 0
         self._contents_bytes += sum(map(len, contents))
@@ -256,15 +263,18 @@ class Session:
             self._sessions.face.drained(self)
 
     def _write_blocks(self) -> None:
-        contents, link, sealing = self._contents, self._link, self._sealing
-        stats = self._sessions.stats
+        contents, link = self._contents, self._link
         while contents and link.is_writable:
             content = contents.popleft()
             self._contents_bytes -= len(content)
-            link.write_block(sealing.seal(content) if sealing else padded(content, BLOCK_BYTES))
-            stats.sent_block_count += 1
+            self._write_block(content)
         if not contents:
             self._contents = None
+
+    def _write_block(self, content: bytes) -> None:
+        sealing = self._sealing
+        self._link.write_block(sealing.seal(content) if sealing else padded(content, BLOCK_BYTES))
+        self._sessions.stats.sent_block_count += 1
 
     def _end(self) -> None:
         self._is_over = True

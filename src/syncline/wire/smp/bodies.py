@@ -28,7 +28,7 @@ _QUOTA: Final = b"QUOTA "
 _TIME_BYTES: Final = 8
 
 
-class ReceivedMessage(msgspec.Struct, frozen=True):
+class ReceivedMessage(msgspec.Struct, frozen=True, gc=False):
     """A struct: one is made for each message (bench: queues)."""
 
     time_s: int

@@ -72,7 +72,7 @@ class Get:
     pass
 
 
-class Ack(msgspec.Struct, frozen=True):
+class Ack(msgspec.Struct, frozen=True, gc=False):
     """A struct: one is made for each message (bench: queues)."""
 
     message_id: bytes
@@ -113,7 +113,7 @@ class Skey:
     key: PublicKey
 
 
-class Send(msgspec.Struct, frozen=True):
+class Send(msgspec.Struct, frozen=True, gc=False):
     """`flags` is `T` or `F`; what follows it on the wire is for later versions and is skipped.
 
     A struct: one is made for each message (bench: queues).

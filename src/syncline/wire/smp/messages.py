@@ -68,7 +68,7 @@ class Soks:
     ids_hash: bytes | None = None
 
 
-class Msg(msgspec.Struct, frozen=True):
+class Msg(msgspec.Struct, frozen=True, gc=False):
     """A struct: one is made for each message (bench: queues)."""
 
     message_id: bytes

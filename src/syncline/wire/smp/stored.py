@@ -20,7 +20,7 @@ _HEAD: Final = bytes((STORED_VERSION,))
 _FLAGS_AT: Final = 1 + MESSAGE_ID_BYTES
 
 
-class StoredMessage(msgspec.Struct, frozen=True):
+class StoredMessage(msgspec.Struct, frozen=True, gc=False):
     """A struct: two are made for each message (bench: queues)."""
 
     message_id: bytes

@@ -45,7 +45,7 @@ _NOTHING, _SOMETHING = b"01"
 _LENGTHS: Final = tuple(bytes((length,)) for length in range(256))
 
 
-class Transmission(msgspec.Struct, frozen=True):
+class Transmission(msgspec.Struct, frozen=True, gc=False):
     """`signed` is what authorization and service signature are made over.
 
     A struct: one is made for each command (bench: queues).
