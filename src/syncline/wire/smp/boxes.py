@@ -66,7 +66,7 @@ class SecretBox:
 def padded(message: bytes, byte_count: int) -> bytes:
     if len(message) > byte_count - _LENGTH_BYTES:
         raise ValueError(f"{len(message)} bytes do not fit when padded to {byte_count}")
-    return len(message).to_bytes(_LENGTH_BYTES) + message.ljust(byte_count - _LENGTH_BYTES, b"#")
+    return (len(message).to_bytes(_LENGTH_BYTES) + message).ljust(byte_count, b"#")
 
 
 def unpadded(data: bytes) -> bytes:
