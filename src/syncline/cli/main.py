@@ -8,7 +8,6 @@ import sys
 import traceback
 from typing import Annotated, Final
 
-import msgspec
 import typer
 
 from syncline.cli.lazy_verbs import Verb, lazy_group
@@ -123,6 +122,8 @@ def _explain(error: SynclineError) -> None:
     if "--debug" in sys.argv:
         traceback.print_exc()
     if "--json" in sys.argv:
+        import msgspec
+
         facts = {
             "error": type(error).__name__,
             "message": str(error),
