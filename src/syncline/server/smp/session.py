@@ -25,6 +25,7 @@ from syncline.wire.smp.transmissions import (
     BLOCK_BYTES,
     TRANSMISSION_BYTES_MAX,
     Damaged,
+    answer_head,
     decode_block,
     encode_answer,
     pack,
@@ -84,6 +85,7 @@ class Session:
     __slots__ = (
         "_contents",
         "_contents_bytes",
+        "_head",
         "_held_back",
         "_is_dirty",
         "_is_full",
@@ -126,6 +128,7 @@ class Session:
         secret = agreed.forward_secret
         self.forward_box = None if secret is None else SecretBox(secret)
         self._link = link
+        self._head = answer_head(agreed.version, facts.session_id)
         self._sessions = sessions
         chains = agreed.chains
         self._sealing = BlockChain(chains.router_to_client) if chains else None
@@ -156,17 +159,17 @@ class Session:
     def send(self, answers: Sequence[Answer]) -> None:
         if self._is_over:
             return
-        version, session_id, pending = self.version, self.session_id, self._pending
         for answer in answers:
-            corr_id, entity_id = answer.corr_id, answer.entity_id
-            body = encode_message(version, answer.message)
-            transmission = encode_answer(version, session_id, corr_id, entity_id, body)
-            if len(transmission) > TRANSMISSION_BYTES_MAX:
+            body = encode_message(self.version, answer.message)
+            transmission = encode_answer(self._head, answer.corr_id, answer.entity_id, body)
+            byte_count = len(transmission)
+            if byte_count > TRANSMISSION_BYTES_MAX:
                 # No answer is that large by itself, but its ids may be: they are the peer's.
-                body = encode_message(version, _TOO_LARGE)
-                transmission = encode_answer(version, session_id, corr_id, entity_id, body)
-            pending.append(transmission)
-            self._pending_bytes += len(transmission)
+                body = encode_message(self.version, _TOO_LARGE)
+                transmission = encode_answer(self._head, answer.corr_id, answer.entity_id, body)
+                byte_count = len(transmission)
+            self._pending.append(transmission)
+            self._pending_bytes += byte_count
         if not self._is_dirty:
             self._is_dirty = True
             self._sessions.flush_soon(self)

@@ -118,9 +118,12 @@ class Verifier:
 def _check(call: Call, keys: Sequence[PublicKey]) -> None:
     """One of the keys authorizes the command; without keys it must not be authorized."""
     session, transmission = call.connection.session, call.transmission
+    data = transmission.signed
     if session.service is not None:
         _check_role(call)
-    data = _check_service(call)
+        data = _check_service(call)
+    elif transmission.service_signature is not None:
+        raise FailureError(failures.SERVICE)
     authorization = transmission.authorization
     if not keys and not authorization:
         return

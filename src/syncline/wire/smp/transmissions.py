@@ -15,6 +15,7 @@ transmission leaves its neighbours alone.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from struct import Struct
 from typing import Final
 
 import msgspec
@@ -22,7 +23,7 @@ import msgspec
 from syncline.errors import LimitExceededError
 from syncline.wire.smp import failures, versions
 from syncline.wire.smp.failures import Failure
-from syncline.wire.smp.primitives import large, maybe, short, w16
+from syncline.wire.smp.primitives import large, maybe, short
 
 BLOCK_BYTES: Final = 16_384
 # The length before the padding takes 2, the tag of an encrypted block 16. Blocks that are not
@@ -42,6 +43,8 @@ _AUTHORIZATION_BYTES: Final = frozenset({0, SIGNATURE_BYTES, ED448_SIGNATURE_BYT
 
 _NOTHING, _SOMETHING = b"01"
 
+# A count and a length.
+_pack_one: Final = Struct(">BH").pack
 _LENGTHS: Final = tuple(bytes((length,)) for length in range(256))
 
 
@@ -172,19 +175,22 @@ def encode_transmission(
     return short(authorization) + slot + session + short(corr_id) + short(entity_id) + body
 
 
-def encode_answer(
-    version: int, session_id: bytes, corr_id: bytes, entity_id: bytes, body: bytes
-) -> bytes:
-    """As `encode_transmission`: what a router says has no authorization (bench: queues)."""
-    session = short(session_id) if version < versions.SESSION_KEYS else b""
-    corr_length, entity_length = _LENGTHS[len(corr_id)], _LENGTHS[len(entity_id)]
-    return b"".join((b"\0", session, corr_length, corr_id, entity_length, entity_id, body))
+def answer_head(version: int, session_id: bytes) -> bytes:
+    """What all that a router says in a session begins with: it is not authorized."""
+    return b"\0" + (short(session_id) if version < versions.SESSION_KEYS else b"")
+
+
+def encode_answer(head: bytes, corr_id: bytes, entity_id: bytes, body: bytes) -> bytes:
+    """As `encode_transmission`, for what a router says (bench: queues)."""
+    lengths = _LENGTHS
+    return b"".join(
+        (head, lengths[len(corr_id)], corr_id, lengths[len(entity_id)], entity_id, body)
+    )
 
 
 def pack_one(transmission: bytes) -> bytes:
     """The content of a block with nothing else in it; it must fit."""
-    assert len(transmission) <= TRANSMISSION_BYTES_MAX
-    return b"\x01" + w16(len(transmission)) + transmission
+    return _pack_one(1, len(transmission)) + transmission
 
 
 def pack(transmissions: Iterable[bytes]) -> list[bytes]:
