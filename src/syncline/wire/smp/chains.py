@@ -18,9 +18,13 @@ from hashlib import sha512
 from importlib import import_module
 from typing import Final, Protocol
 
-from syncline.wire.smp.boxes import SECRET_BYTES, TAG_BYTES, box_padded, open_padded
+from syncline.errors import MalformedMessageError
+from syncline.wire.smp.boxes import SECRET_BYTES, TAG_BYTES, padded, unpadded
+from syncline.wire.smp.hsalsa20 import hsalsa20
+from syncline.wire.smp.sodium import open_sealed, seal
 
 BLOCK_BYTES: Final = 16_384
+_PADDED_BYTES: Final = BLOCK_BYTES - TAG_BYTES
 
 _INIT_INFO: Final = b"SimpleXSbChainInit"
 _STEP_INFO: Final = b"SimpleXSbChain"
@@ -39,7 +43,10 @@ def chain_keys(session_id: bytes, secret: bytes) -> ChainKeys:
 
 
 class BlockChain:
-    """One direction of one connection. What one side seals, in order, the other opens, in order."""
+    """One direction of one connection. What one side seals, in order, the other opens, in order.
+
+    Each block is a padded box (`boxes`), written out here (bench: queues).
+    """
 
     __slots__ = ("_key",)
 
@@ -48,12 +55,15 @@ class BlockChain:
 
     def seal(self, content: bytes) -> bytes:
         self._key, key, nonce = chain_step(self._key)
-        return box_padded(key, nonce, content, BLOCK_BYTES - TAG_BYTES)
+        return seal(hsalsa20(key), nonce, padded(content, _PADDED_BYTES))
 
     def open(self, block: bytes) -> bytes:
         """Raises MalformedMessageError; nothing that follows will open either."""
         self._key, key, nonce = chain_step(self._key)
-        return open_padded(key, nonce, block)
+        content = open_sealed(hsalsa20(key), nonce, block)
+        if content is None:
+            raise MalformedMessageError("a block does not open: out of step, or damaged")
+        return unpadded(content)
 
 
 def hkdf_sha512(salt: bytes, secret: bytes, info: bytes, byte_count: int) -> bytes:

@@ -78,10 +78,13 @@ class Damaged:
 
 def decode_block(version: int, session_id: bytes, content: bytes) -> list[Transmission | Damaged]:
     """What a block holds, in its order. Never empty."""
+    prefix = _LENGTHS[len(session_id)] + session_id
+    if content[:1] == b"\x01" and int.from_bytes(content[1:3], "big") == len(content) - 3:
+        # Nearly always: one, and all of it is there (bench: queues).
+        return [_decode(version, prefix, content[3:])]
     pieces = _split(content)
     if pieces is None:
         return [Damaged(b"", failures.BLOCK)]
-    prefix = short(session_id)
     return [_decode(version, prefix, piece) for piece in pieces]
 
 
@@ -90,9 +93,6 @@ def _split(content: bytes) -> list[bytes] | None:
     size = len(content)
     if not size or not content[0]:
         return None
-    if content[0] == 1:
-        # Most blocks hold one.
-        return [content[3:]] if int.from_bytes(content[1:3], "big") == size - 3 else None
     pieces: list[bytes] = []
     at = 1
     for _ in range(content[0]):
