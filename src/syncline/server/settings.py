@@ -5,8 +5,7 @@ from typing import cast
 
 from syncline.server.origins import SAME_ORIGIN
 from syncline.server.websocket import WebSocketLimits
-from syncline.storage.opening import AUTO_KIND, STORE_KINDS
-from syncline.storage.options import StoreOptions
+from syncline.storage.options import AUTO_KIND, STORE_KINDS, StoreOptions
 from syncline.values import limits
 from syncline.values.limits import KIB, MIB
 

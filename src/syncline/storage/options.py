@@ -4,6 +4,10 @@ from dataclasses import dataclass
 
 from syncline.values import limits
 
+STORE_KINDS = ("log", "journal", "memory")
+# The kind that is in the folder.
+AUTO_KIND = "auto"
+
 DAY_MS = 24 * 60 * 60 * 1000
 
 
