@@ -31,7 +31,7 @@ VERBS: Final = {
     ),
     "verify": Verb(
         "syncline.cli.looking:verify",
-        "Read everything and check it; exit code 1 if anything is damaged.",
+        "Read everything and check it; exit code 1 if anything is damaged, and stays so.",
     ),
     "repair": Verb(
         "syncline.cli.keeping:repair",
