@@ -13,6 +13,7 @@ from syncline.values.events import EVENT_ROW, NO_STREAM, EventKind, Face, encode
 
 _SESSION_BITS = 4
 _DELIVERED = int(EventKind.DELIVERED)
+_ACKNOWLEDGED = int(EventKind.ACKNOWLEDGED)
 _pack = EVENT_ROW.pack
 
 
@@ -60,8 +61,15 @@ class Events:
     def unsubscribed(self, stream: bytes, number: int) -> None:
         self._add(EventKind.UNSUBSCRIBED, stream, number)
 
+    # These two run for each message, so they are spelled out (bench: queues).
+
     def delivered(self, stream: bytes, number: int, first: int, last: int) -> None:
-        self._add(EventKind.DELIVERED, stream, number, first, last)
+        session = number << _SESSION_BITS | self._face
+        self._note(_pack(self._clock_ms() << 8 | _DELIVERED, stream, session, first, last, 0))
+
+    def acknowledged(self, stream: bytes, number: int, last: int) -> None:
+        session = number << _SESSION_BITS | self._face
+        self._note(_pack(self._clock_ms() << 8 | _ACKNOWLEDGED, stream, session, 0, last, 0))
 
     def delivered_to_all(
         self, stream: bytes, numbers: Iterable[int], first: int, last: int
@@ -74,9 +82,6 @@ class Events:
 
     def sent_again(self, stream: bytes, number: int, first: int, last: int) -> None:
         self._add(EventKind.RESENT, stream, number, first, last)
-
-    def acknowledged(self, stream: bytes, number: int, last: int) -> None:
-        self._add(EventKind.ACKNOWLEDGED, stream, number, last=last)
 
     def evicted(self, stream: bytes, number: int, last: int) -> None:
         self._add(EventKind.EVICTED, stream, number, last=last)
