@@ -1,0 +1,228 @@
+"""The rows that the source `syncline` gives, as Arrow (docs/formats/tables.md, "Rows of the log").
+
+A row is a record of the log, or one acknowledgement in a record. `store`, `position` and `part`
+name it for ever: a position is used once in the life of a store.
+
+What could not be read is a row as well, of a kind below zero: so it is counted by whoever counts
+rows, and no reading of a log looks more complete than it was.
+"""
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from syncline.kernels.log_records import (
+    ACKNOWLEDGEMENTS,
+    LAYOUTS,
+    Bytes,
+    Integers,
+    RecordColumns,
+    Voids,
+)
+
+if TYPE_CHECKING:
+    Column = pa.Array[Any]
+
+DAY_MS: Final = 86_400_000
+
+_FIELDS: "list[pa.Field[Any]]" = [
+    pa.field("store", pa.binary(), nullable=False),
+    pa.field("position", pa.int64(), nullable=False),
+    pa.field("part", pa.int32(), nullable=False),
+    pa.field("kind", pa.int8(), nullable=False),
+    pa.field("is_from_run", pa.bool_(), nullable=False),
+    pa.field("stream", pa.binary()),
+    pa.field("seq", pa.int64()),
+    pa.field("time_ms", pa.int64()),
+    pa.field("day", pa.date32()),
+    pa.field("flags", pa.int16()),
+    pa.field("last", pa.int64()),
+    pa.field("unread", pa.int32()),
+    pa.field("quota", pa.int32()),
+    pa.field("length", pa.int64(), nullable=False),
+    pa.field("body", pa.binary()),
+]
+SCHEMA: Final = pa.schema(_FIELDS)
+
+
+class Unread(IntEnum):
+    """Kinds of rows for what could not be read. `length` is that of the stretch of the log."""
+
+    # Bytes that were acknowledged once and fail their check; `body` says why. With a part above 0
+    # and a stream: a stream that it may have concerned.
+    DAMAGE = -1
+    # A batch that a crash cut off. It was never acknowledged.
+    TORN = -2
+    # Segments that are not there. What was still wanted of them may be in rows from runs.
+    GAP = -3
+
+
+KIND_NAMES: Final = {kind: layout.name for kind, layout in LAYOUTS.items()} | {
+    kind.value: kind.name.lower() for kind in Unread
+}
+
+
+def batch_of_records(
+    store_id: bytes, columns: RecordColumns, bodies: Bytes | None, *, has_bodies: bool
+) -> pa.RecordBatch:
+    """`bodies` are those of all rows in a row; without `has_bodies` the column is null."""
+    count = len(columns)
+    is_ack = columns.kinds == ACKNOWLEDGEMENTS
+    body: Column = (
+        _binary(bodies, columns.body_lengths, None if not is_ack.any() else ~is_ack)
+        if has_bodies and bodies is not None
+        else pa.nulls(count, pa.binary())
+    )
+    return _batch(
+        store_id,
+        count,
+        positions=columns.positions,
+        parts=columns.parts,
+        kinds=columns.kinds,
+        is_from_run=False,
+        stream=fixed_binary(columns.streams),
+        seq=pa.array(columns.sequences, mask=~columns.has_sequence),
+        time_ms=columns.times_ms,
+        flags=pa.array(columns.flags),
+        last=pa.array(columns.last),
+        unread=pa.array(columns.unread),
+        quota=pa.array(columns.quotas),
+        lengths=columns.body_lengths,
+        body=body,
+    )
+
+
+def batch_of_run(
+    store_id: bytes,
+    *,
+    positions: Integers,
+    kinds: npt.NDArray[np.int8],
+    streams: Voids,
+    sequences: Integers,
+    times_ms: Integers,
+    lengths: Integers,
+    bodies: Bytes | None,
+) -> pa.RecordBatch:
+    """A run keeps entries and snapshots, and of the stream's state nothing."""
+    count = len(positions)
+    return _batch(
+        store_id,
+        count,
+        positions=positions,
+        parts=np.zeros(count, np.int32),
+        kinds=kinds,
+        is_from_run=True,
+        stream=fixed_binary(streams),
+        seq=pa.array(sequences),
+        time_ms=times_ms,
+        flags=pa.nulls(count, pa.int16()),
+        last=pa.nulls(count, pa.int64()),
+        unread=pa.nulls(count, pa.int32()),
+        quota=pa.nulls(count, pa.int32()),
+        lengths=lengths,
+        body=pa.nulls(count, pa.binary()) if bodies is None else _binary(bodies, lengths, None),
+    )
+
+
+def batch_of_unread(
+    store_id: bytes,
+    kind: Unread,
+    position: int,
+    length: int,
+    reason: str,
+    suspects: list[bytes],
+    *,
+    is_from_run: bool = False,
+    seq: int | None = None,
+) -> pa.RecordBatch:
+    """One row for the stretch, and one for each stream that it may have concerned."""
+    count = 1 + len(suspects)
+    return _record_batch(
+        [
+            pa.array([store_id] * count, pa.binary()),
+            pa.array([position] * count, pa.int64()),
+            pa.array(range(count), pa.int32()),
+            pa.array([kind] * count, pa.int8()),
+            pa.array([is_from_run] * count),
+            pa.array([None, *suspects], pa.binary()),
+            pa.array([seq] * count, pa.int64()),
+            pa.nulls(count, pa.int64()),
+            pa.nulls(count, pa.date32()),
+            pa.nulls(count, pa.int16()),
+            pa.nulls(count, pa.int64()),
+            pa.nulls(count, pa.int32()),
+            pa.nulls(count, pa.int32()),
+            pa.array([length] + [0] * len(suspects), pa.int64()),
+            pa.array([reason.encode()] * count, pa.binary()),
+        ]
+    )
+
+
+def _batch(
+    store_id: bytes,
+    count: int,
+    *,
+    positions: Integers,
+    parts: npt.NDArray[np.int32],
+    kinds: npt.NDArray[np.int8],
+    is_from_run: bool,
+    stream: "Column",
+    seq: "Column",
+    time_ms: Integers,
+    flags: "Column",
+    last: "Column",
+    unread: "Column",
+    quota: "Column",
+    lengths: Integers,
+    body: "Column",
+) -> pa.RecordBatch:
+    stores = np.frombuffer(store_id * count, f"V{len(store_id)}")
+    days = pa.array((time_ms // DAY_MS).astype(np.int32)).cast(pa.date32())
+    return _record_batch(
+        [
+            fixed_binary(stores),
+            pa.array(positions),
+            pa.array(parts),
+            pa.array(kinds),
+            pa.array(np.full(count, is_from_run)),
+            stream,
+            seq,
+            pa.array(time_ms),
+            days,
+            flags,
+            last,
+            unread,
+            quota,
+            pa.array(lengths),
+            body,
+        ]
+    )
+
+
+def _record_batch(columns: "list[Column]") -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(  # pyright: ignore[reportUnknownMemberType]
+        columns, schema=SCHEMA
+    )
+
+
+def fixed_binary(items: Voids) -> "Column":
+    """A binary column of items that are all of one size."""
+    size = items.dtype.itemsize
+    values = np.ascontiguousarray(items)
+    offsets = np.arange(len(items) + 1, dtype=np.int32) * np.int32(size)
+    buffers = [None, pa.py_buffer(offsets.data), pa.py_buffer(values.view(np.uint8).data)]
+    return pa.Array.from_buffers(pa.binary(), len(items), buffers)
+
+
+def _binary(values: Bytes, lengths: Integers, is_there: npt.NDArray[np.bool_] | None) -> "Column":
+    """A binary column over its bytes as they are; null where `is_there` is false."""
+    offsets = np.zeros(len(lengths) + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    validity = None
+    if is_there is not None:
+        validity = pa.py_buffer(np.packbits(is_there, bitorder="little").data)
+    buffers = [validity, pa.py_buffer(offsets.data), pa.py_buffer(values.data)]
+    return pa.Array.from_buffers(pa.binary(), len(lengths), buffers)
