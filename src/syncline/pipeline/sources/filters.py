@@ -7,13 +7,14 @@ import datetime
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from syncline.kernels.log_records import Flags, Integers, Voids
+from syncline.pipeline.arrow import values_of
 from syncline.pipeline.sources.rows import DAY_MS
 
 # By which rows are told apart while they are arrays.
@@ -97,8 +98,7 @@ def wanted(filters: Sequence[RowFilter], columns: FilterColumns) -> Flags | None
 def wanted_rows(filters: Sequence[RowFilter], batch: pa.RecordBatch) -> pa.RecordBatch:
     """The same for rows that are made already, and few."""
     for each in filters:
-        values = cast(list[object], batch.column(each.column).to_pylist())
-        kept = [_takes(each, value) for value in values]
+        kept = [_takes(each, value) for value in values_of(batch, each.column)]
         batch = batch.filter(pa.array(kept, pa.bool_()))
     return batch
 

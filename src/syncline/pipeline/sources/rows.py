@@ -22,30 +22,32 @@ from syncline.kernels.log_records import (
     RecordColumns,
     Voids,
 )
+from syncline.pipeline.arrow import record_batch, schema_of
 
 if TYPE_CHECKING:
     Column = pa.Array[Any]
 
 DAY_MS: Final = 86_400_000
 
-_FIELDS: "list[pa.Field[Any]]" = [
-    pa.field("store", pa.binary(), nullable=False),
-    pa.field("position", pa.int64(), nullable=False),
-    pa.field("part", pa.int32(), nullable=False),
-    pa.field("kind", pa.int8(), nullable=False),
-    pa.field("is_from_run", pa.bool_(), nullable=False),
-    pa.field("stream", pa.binary()),
-    pa.field("seq", pa.int64()),
-    pa.field("time_ms", pa.int64()),
-    pa.field("day", pa.date32()),
-    pa.field("flags", pa.int16()),
-    pa.field("last", pa.int64()),
-    pa.field("unread", pa.int32()),
-    pa.field("quota", pa.int32()),
-    pa.field("length", pa.int64(), nullable=False),
-    pa.field("body", pa.binary()),
-]
-SCHEMA: Final = pa.schema(_FIELDS)
+SCHEMA: Final = schema_of(
+    [
+        pa.field("store", pa.binary(), nullable=False),
+        pa.field("position", pa.int64(), nullable=False),
+        pa.field("part", pa.int32(), nullable=False),
+        pa.field("kind", pa.int8(), nullable=False),
+        pa.field("is_from_run", pa.bool_(), nullable=False),
+        pa.field("stream", pa.binary()),
+        pa.field("seq", pa.int64()),
+        pa.field("time_ms", pa.int64()),
+        pa.field("day", pa.date32()),
+        pa.field("flags", pa.int16()),
+        pa.field("last", pa.int64()),
+        pa.field("unread", pa.int32()),
+        pa.field("quota", pa.int32()),
+        pa.field("length", pa.int64(), nullable=False),
+        pa.field("body", pa.binary()),
+    ]
+)
 
 
 class Unread(IntEnum):
@@ -140,7 +142,7 @@ def batch_of_unread(
 ) -> pa.RecordBatch:
     """One row for the stretch, and one for each stream that it may have concerned."""
     count = 1 + len(suspects)
-    return _record_batch(
+    return record_batch(
         [
             pa.array([store_id] * count, pa.binary()),
             pa.array([position] * count, pa.int64()),
@@ -157,7 +159,8 @@ def batch_of_unread(
             pa.nulls(count, pa.int32()),
             pa.array([length] + [0] * len(suspects), pa.int64()),
             pa.array([reason.encode()] * count, pa.binary()),
-        ]
+        ],
+        SCHEMA,
     )
 
 
@@ -181,7 +184,7 @@ def _batch(
 ) -> pa.RecordBatch:
     stores = np.frombuffer(store_id * count, f"V{len(store_id)}")
     days = pa.array((time_ms // DAY_MS).astype(np.int32)).cast(pa.date32())
-    return _record_batch(
+    return record_batch(
         [
             fixed_binary(stores),
             pa.array(positions),
@@ -198,13 +201,8 @@ def _batch(
             quota,
             pa.array(lengths),
             body,
-        ]
-    )
-
-
-def _record_batch(columns: "list[Column]") -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays(  # pyright: ignore[reportUnknownMemberType]
-        columns, schema=SCHEMA
+        ],
+        SCHEMA,
     )
 
 
