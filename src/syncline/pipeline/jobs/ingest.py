@@ -1,0 +1,94 @@
+"""`ingest`: what routers have logged since the last time goes to the table `events`.
+
+How far it has come is in the table itself, as a position for each store, committed together with
+the rows. So a record lands once, whatever happens in between, and two that run at the same time
+cannot both land the same.
+
+Rows are sorted inside each task and nothing is shuffled: a record stays in the task that read it.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from syncline.pipeline.expectations import Expectation
+from syncline.pipeline.frames import lineage_of, write_rows
+from syncline.pipeline.schemas import EVENTS
+from syncline.pipeline.sources.folders import Tail
+from syncline.pipeline.sources.source import FORMAT, SourceOptions, available
+from syncline.pipeline.tables import Table
+
+# What could not be read lands as well, so that no later job takes it for nothing.
+DAMAGE: Final = "damage"
+GAPS: Final = "gaps"
+TORN: Final = "torn"
+
+
+@dataclass(frozen=True, slots=True)
+class IngestReport:
+    """`version` is None if there was nothing new. Positions are by store id in hex."""
+
+    version: int | None
+    row_count: int
+    damage_count: int
+    gap_count: int
+    torn_count: int
+    starts: dict[str, int]
+    ends: dict[str, int]
+
+
+def expectations(damage_count_max: int | None) -> list[Expectation]:
+    return [
+        Expectation("a record names its store", "length(store) <> 16"),
+        Expectation("a record has a time", "kind >= 0 AND time_ms IS NULL"),
+        Expectation("a stream id has 24 bytes", "stream IS NOT NULL AND length(stream) <> 24"),
+        Expectation(
+            "a record has a stream",
+            "kind >= 0 AND stream IS NULL OR kind IN (1, 2) AND seq IS NULL",
+        ),
+        Expectation(DAMAGE, "kind = -1 AND part = 0", damage_count_max),
+        Expectation(TORN, "kind = -2", None),
+        Expectation(GAPS, "kind = -3", None),
+    ]
+
+
+def source_name(store: str) -> str:
+    """Under which the table keeps how far it has come with a log."""
+    return f"log/{store}"
+
+
+def ingest(
+    spark: SparkSession,
+    tables: Path,
+    folders: Sequence[str],
+    *,
+    tail: Tail = Tail.NONE,
+    damage_count_max: int | None = None,
+) -> IngestReport:
+    """Raises what the folders are at fault of, ExpectationError, CommitConflictError."""
+    events = Table(tables, EVENTS)
+    options = {"paths": json.dumps(list(folders)), "tail": tail.value}
+    ends = available(SourceOptions.of(options))
+    starts = {store: events.progress(source_name(store)) or 0 for store in ends}
+    # A log without anything new may even look shorter than last time: it never goes back.
+    ends = {store: max(end, starts[store]) for store, end in ends.items()}
+    with events.begin({source_name(store): end for store, end in ends.items()}) as load:
+        if load.is_done or starts == ends:
+            return IngestReport(None, 0, 0, 0, 0, starts, ends)
+        rows = (
+            spark.read.format(FORMAT)
+            .options(**options, starts=json.dumps(starts), ends=json.dumps(ends))
+            .load()
+        )
+        wanted = expectations(damage_count_max)
+        found = write_rows(rows, load, wanted, sorted_by=("stream", "seq", "position", "part"))
+        lineage = lineage_of("ingest", {"starts": starts, "ends": ends}, found)
+        version = load.commit(lineage, row_count=found.row_count)
+    counts = found.counts
+    return IngestReport(
+        version, found.row_count, counts[DAMAGE], counts[GAPS], counts[TORN], starts, ends
+    )
