@@ -98,7 +98,9 @@ def test_a_wrong_folder_stops_before_anything_is_made(spark: SparkSession, tmp_p
     assert not (tmp_path / "tables").exists()
 
 
-def test_days_are_skipped_and_reading_one_shuffles_nothing(spark: SparkSession, tmp_path: Path) -> None:
+def test_days_are_skipped_and_reading_one_shuffles_nothing(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     router = busy_router(tmp_path / "data")
     router.stop()
     tables = tmp_path / "tables"

@@ -22,6 +22,7 @@ from syncline.cli import (
     exchanging,
     keeping,
     looking,
+    pipelines,
     services,
     serving,
     smp_queues,
@@ -74,6 +75,7 @@ app.command("export")(exchanging.export)
 app.command("import")(exchanging.import_)
 app.command("config")(configuring.config)
 app.command("doctor")(doctoring.doctor)
+app.add_typer(pipelines.app, name="pipeline")
 
 
 def main() -> None:

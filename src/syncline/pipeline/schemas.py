@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from syncline.errors import TableError
 from syncline.pipeline.arrow import schema_of
 from syncline.pipeline.sources.rows import SCHEMA
 from syncline.pipeline.tables import TableSpec
@@ -41,6 +42,7 @@ _DIGEST: Final = (
     pa.field("sum_1", pa.int64()),
     pa.field("sum_0", pa.int64()),
 )
+_MD5: Final = (pa.field("md5_high", pa.int64()), pa.field("md5_low", pa.int64()))
 
 # The ids of every set, sorted by service, role and id.
 ASSOCIATIONS: Final = TableSpec(
@@ -50,7 +52,7 @@ ASSOCIATIONS: Final = TableSpec(
 # What the router itself kept of each set when the snapshot was taken.
 CLAIMS: Final = TableSpec(
     "claims",
-    schema_of([*_SET, *_DIGEST, pa.field("xor_md5", pa.binary()), pa.field("version", pa.int64())]),
+    schema_of([*_SET, *_DIGEST, *_MD5, pa.field("version", pa.int64())]),
     ("snapshot",),
 )
 
@@ -68,7 +70,7 @@ SERVICE_DIGESTS: Final = TableSpec(
         [
             *_SET,
             *_DIGEST,
-            pa.field("xor_md5", pa.binary()),
+            *_MD5,
             pa.field("claimed_count", pa.int64()),
             pa.field("matches", pa.bool_()),
         ]
@@ -90,3 +92,15 @@ DRIFT_ITEMS: Final = TableSpec(
     ),
     ("run",),
 )
+
+_TABLES: Final = {
+    spec.name: spec
+    for spec in (EVENTS, ASSOCIATIONS, CLAIMS, RANGE_DIGESTS, SERVICE_DIGESTS, DRIFT_ITEMS)
+}
+
+
+def table_named(name: str) -> TableSpec:
+    """Raises TableError."""
+    if name not in _TABLES:
+        raise TableError(name, f"there is no such table; there are {', '.join(sorted(_TABLES))}")
+    return _TABLES[name]

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from syncline.errors import MissingPieceError
+from syncline.errors import MissingPieceError, PipelineError
 from syncline.pipeline.java import find_java
 
 if TYPE_CHECKING:
@@ -153,9 +153,26 @@ def open_session(
         session = builder.getOrCreate()
         try:
             session.dataSource.register(SynclineSource)
-            yield session
+            with _explained():
+                yield session
         finally:
             session.stop()
+
+
+@contextmanager
+def _explained() -> Generator[None]:
+    """What Spark has to say, in its first line: behind it come pages of Java."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        lines = [line for line in str(error).splitlines() if line.strip()]
+        # An error of ours in a worker is named at the end of its traceback.
+        ours = [line for line in lines if line.startswith("syncline.errors.")]
+        reason = (ours or lines or ["no reason given"])[0]
+        raise PipelineError(f"Spark could not do it: {reason.strip()}") from error
 
 
 def _write_log_settings(work_folder: Path) -> str:
