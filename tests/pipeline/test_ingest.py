@@ -1,12 +1,14 @@
 """`ingest`: every record once, what is missing with it, nothing that breaks an expectation."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
 from syncline.errors import CommitConflictError, ExpectationError, ForeignFolderError
-from syncline.pipeline.frames import read_version
+from syncline.pipeline.frames import read_version, write_rows
 from syncline.pipeline.jobs import ingest as job
 from syncline.pipeline.jobs.ingest import ingest, source_name
 from syncline.pipeline.schemas import EVENTS
@@ -76,10 +78,10 @@ def test_a_run_that_another_overtook_lands_nothing(
     router = busy_router(tmp_path / "data")
     router.stop()
     tables = tmp_path / "tables"
-    write = job.write_rows
+    write = write_rows
 
-    def overtaken(*arguments: object, **named: object) -> object:
-        found = write(*arguments, **named)  # type: ignore[arg-type]
+    def overtaken(*arguments: Any, **named: Any) -> object:
+        found = write(*arguments, **named)
         monkeypatch.setattr(job, "write_rows", write)
         ingest(spark, tables, [router.folder])
         return found
@@ -109,6 +111,6 @@ def test_days_are_skipped_and_reading_one_shuffles_nothing(
     one_day = events.skipping("day", "2023-12-09", "2023-12-09")
     assert 0 < len(one_day.files) < len(events.files)
     frame = read_version(spark, EVENTS, one_day)
-    chosen = frame.where(frame.stream == bytes(stream_id(1)))
+    chosen = frame.where(F.col("stream") == F.lit(bytes(stream_id(1))))
     assert "Exchange" not in chosen._jdf.queryExecution().executedPlan().toString()
     assert {str(row.day) for row in chosen.select("day").distinct().collect()} == {"2023-12-09"}

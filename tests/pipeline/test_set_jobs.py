@@ -123,7 +123,7 @@ def test_exactly_the_ids_that_differ_are_found_and_few_row_groups_read(
     assert (again.version, again.missing_count, again.extra_count) == (report.version, 5, 3)
 
     plan = tmp_path / "plan.jsonl"
-    assert write_plan(spark, tables, *names, plan) == 8
+    assert write_plan(spark, tables, names[0], names[1], plan) == 8
     head, *lines = [json.loads(line) for line in plan.read_text().splitlines()]
     assert (head["count"], head["router"], head["wanted"]) == (8, *names)
     assert {"action": "associate", "service": str(StreamId(service_id(1))), "role": "M"} | {

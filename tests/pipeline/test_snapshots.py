@@ -1,6 +1,7 @@
 """Snapshots: the sets of a router as of one moment, sorted, with the digests of their ranges."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -15,7 +16,7 @@ from syncline.pipeline.schemas import ASSOCIATIONS, CLAIMS, RANGE_DIGESTS
 from syncline.pipeline.snapshot_tables import snapshot_of
 from syncline.pipeline.snapshot_tables import snapshots as known_snapshots
 from syncline.pipeline.snapshots import export_snapshot
-from syncline.pipeline.tables import TableSpec
+from syncline.pipeline.tables import Load, TableSpec
 from syncline.values.digests import digest_of
 from tests.pipeline.record_folders import RecordsFolder
 from tests.storage.records.under_test import service_id
@@ -157,21 +158,21 @@ def test_a_crash_between_the_commits_leaves_no_snapshot_and_a_repeat_mends_it(
     folder.add(1, 2, 3)
     folder.stop()
     tables = tmp_path / "tables"
-    commit = snapshots.Load.commit
+    commit = Load.commit
 
     class CrashError(Exception):
         pass
 
-    def crashing(load: snapshots.Load, *arguments: object) -> int:
+    def crashing(load: Load, *arguments: Any) -> int:
         if load.table.spec is ASSOCIATIONS:
             raise CrashError
-        return commit(load, *arguments)  # type: ignore[arg-type]
+        return commit(load, *arguments)
 
-    monkeypatch.setattr(snapshots.Load, "commit", crashing)
+    monkeypatch.setattr(Load, "commit", crashing)
     with pytest.raises(CrashError):
         export_snapshot(folder.folder, tables)
     assert known_snapshots(tables) == []
-    monkeypatch.setattr(snapshots.Load, "commit", commit)
+    monkeypatch.setattr(Load, "commit", commit)
     report = export_snapshot(folder.folder, tables)
     assert report.is_new
     assert len(rows_of(tables, ASSOCIATIONS, report.snapshot)) == 4

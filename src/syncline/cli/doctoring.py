@@ -153,9 +153,11 @@ def _spark_facts(tries_spark: bool) -> tuple[dict[str, object], list[str]]:
 
 
 def _has_one_row() -> bool:
-    with tempfile.TemporaryDirectory(prefix="syncline-spark-") as work_folder:
-        with open_session(Path(work_folder), master="local[1]") as spark:
-            return spark.range(1).count() == 1
+    with (
+        tempfile.TemporaryDirectory(prefix="syncline-spark-") as work_folder,
+        open_session(Path(work_folder), master="local[1]") as spark,
+    ):
+        return spark.range(1).count() == 1
 
 
 def _file_system(place: Path) -> str:

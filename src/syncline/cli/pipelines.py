@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 app = typer.Typer(help="Jobs on Spark over what routers wrote.", no_args_is_help=True)
-
-_R = TypeVar("_R")
 
 FoldersArgument = Annotated[list[Path], typer.Argument(help="Data folders of routers, or backups.")]
 TablesOption = Annotated[Path, typer.Option("--tables", help="The folder of the tables.")]
@@ -56,14 +54,11 @@ class _Jobs:
 
     def ingest(self, folders: list[Path], tail: str, damage_max: int | None) -> dict[str, Any]:
         from syncline.pipeline.jobs.ingest import ingest
-        from syncline.pipeline.sources.folders import Tail
 
         paths = [str(folder) for folder in folders]
         return self._run(
             "ingest",
-            lambda: ingest(
-                self.spark, self.tables, paths, tail=Tail(tail), damage_count_max=damage_max
-            ),
+            lambda: ingest(self.spark, self.tables, paths, tail=tail, damage_count_max=damage_max),
         )
 
     def snapshot(self, folder: Path) -> dict[str, Any]:
@@ -97,9 +92,11 @@ class _Jobs:
     def _run(self, what: str, job: Callable[[], Any]) -> dict[str, Any]:
         from syncline.pipeline.progress import told_of_progress
 
-        with self.output.count_progress(what, None) as bar:
-            with told_of_progress(self.spark, bar.show):
-                report = job()
+        with (
+            self.output.count_progress(what, None) as bar,
+            told_of_progress(self.spark, bar.show),
+        ):
+            report = job()
         return asdict(report)
 
 
@@ -112,6 +109,16 @@ def _jobs(tables: Path, master: str, output: Output) -> Generator[_Jobs]:
         output.note("starting Spark …")
         with open_session(Path(work_folder), master=master) as spark:
             yield _Jobs(spark, tables.absolute(), output)
+
+
+def _check_folders(folders: list[Path], tail: str) -> None:
+    """A wrong folder is told before Spark is started, which takes a while."""
+    from syncline.pipeline.session import check_packages
+
+    check_packages()
+    from syncline.pipeline.jobs.ingest import ends_of
+
+    ends_of([str(folder) for folder in folders], tail)
 
 
 def _print(output: Output, title: str, facts: dict[str, Any]) -> None:
@@ -132,6 +139,7 @@ def ingest(
 ) -> None:
     """Load what the routers have logged since the last time into the table `events`."""
     output = Output(is_json=is_json)
+    _check_folders(folders, tail)
     with _jobs(tables, master, output) as jobs:
         facts = jobs.ingest(folders, tail, damage_max)
     _print(output, "ingest", facts)
@@ -190,6 +198,7 @@ def run(
 
     output = Output(is_json=is_json)
     found: dict[str, Any] = {"digests": []}
+    _check_folders(folders, tail)
     with _jobs(tables, master, output) as jobs:
         found["ingest"] = jobs.ingest(folders, tail, damage_max)
         for folder in folders:

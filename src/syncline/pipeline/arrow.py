@@ -40,6 +40,15 @@ def table_of(columns: Mapping[str, object], schema: pa.Schema) -> pa.Table:
     return cast(pa.Table, _pa.table(columns, schema=schema))
 
 
+def batch_of_rows(rows: Sequence[Sequence[object]], schema: pa.Schema) -> pa.RecordBatch:
+    """A few rows, each with a value for every column."""
+    columns = [
+        _pa.array([row[place] for row in rows], field.type)
+        for place, field in enumerate(cast(Any, schema))
+    ]
+    return record_batch(columns, schema)
+
+
 def rows_of(table: object) -> list[dict[str, Any]]:
     """Of any Arrow table, of another library too."""
     return cast(list[dict[str, Any]], _pa.table(table).to_pylist())

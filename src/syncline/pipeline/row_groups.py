@@ -75,12 +75,9 @@ def read_sets(group: RowGroup) -> Iterator[IdSet]:
         .read_row_group(group.number, columns=["service", "role", "id"])
     )
     columns = table.combine_chunks()
-    keys = [
-        columns.column(name).chunk(0).dictionary_encode() if len(columns) else None
-        for name in ("service", "role")
-    ]
     if not len(columns):
         return
+    keys = [columns.column(name).chunk(0).dictionary_encode() for name in ("service", "role")]
     codes = np.zeros(len(columns), np.int64)
     for key in keys:
         codes = codes * len(key.dictionary) + key.indices.to_numpy(zero_copy_only=False)

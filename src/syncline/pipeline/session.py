@@ -11,9 +11,10 @@ import sys
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from syncline.errors import MissingPieceError, PipelineError
 from syncline.pipeline.java import find_java
@@ -162,12 +163,13 @@ def open_session(
 @contextmanager
 def _explained() -> Generator[None]:
     """What Spark has to say, in its first line: behind it come pages of Java."""
-    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
+    # Of a library without types.
+    java_error = cast(type[Exception], import_module("py4j.protocol").Py4JError)
     try:
         yield
-    except (PySparkException, Py4JError) as error:
+    except (PySparkException, java_error) as error:
         lines = [line for line in str(error).splitlines() if line.strip()]
         # An error of ours in a worker is named at the end of its traceback.
         ours = [line for line in lines if line.startswith("syncline.errors.")]

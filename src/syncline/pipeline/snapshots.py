@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from syncline.errors import CorruptionError, ForeignFolderError
-from syncline.kernels.prefix_digests import DigestSums, PrefixDigests, depth_for
+from syncline.kernels.prefix_digests import DigestSums, Integers, PrefixDigests, depth_for
 from syncline.kernels.xxh3 import ID_BYTES, Ids
 from syncline.pipeline.arrow import names_and_types, table_of, without
 from syncline.pipeline.schemas import ASSOCIATIONS, CLAIMS, RANGE_DIGESTS
@@ -197,8 +197,9 @@ def range_rows_of(service: bytes, role: str, depth: int, found: PrefixDigests) -
         "xor_high": pa.array(found.xor_high),
         "xor_low": pa.array(found.xor_low),
     }
-    for part, row in zip((3, 2, 1, 0), found.sums, strict=True):
-        columns[f"sum_{part}"] = pa.array(np.ascontiguousarray(row))
+    for part in range(4):
+        sums: Integers = np.ascontiguousarray(found.sums[3 - part])
+        columns[f"sum_{part}"] = pa.array(sums)
     return table_of(columns, without(RANGE_DIGESTS.schema, ["snapshot"]))
 
 

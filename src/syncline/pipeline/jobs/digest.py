@@ -6,7 +6,7 @@ Row groups are hashed where they are read; what is shuffled is a row for each se
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, cast
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from syncline.kernels.md5 import xor_md5
 from syncline.kernels.prefix_digests import prefix_digests
-from syncline.pipeline.arrow import record_batch, without
+from syncline.pipeline.arrow import batch_of_rows, without
 from syncline.pipeline.expectations import Expectation
 from syncline.pipeline.frames import lineage_of, read_version, write_rows
 from syncline.pipeline.row_groups import RowGroup, read_sets, row_groups, worked_through
@@ -56,10 +56,7 @@ def digest_group(group: RowGroup) -> Iterator[pa.RecordBatch]:
         sums = (int(part[0]) for part in whole.sums)
         halves = (int(whole.xor_high[0]), int(whole.xor_low[0]))
         rows.append((found.service, found.role, len(found.ids), *halves, *sums, *map(int, hashed)))
-    columns = [
-        pa.array([row[place] for row in rows], field.type) for place, field in enumerate(PARTIAL)
-    ]
-    yield record_batch(columns, PARTIAL)
+    yield batch_of_rows(rows, PARTIAL)
 
 
 def service_digests(partial: DataFrame, claims: DataFrame) -> DataFrame:
@@ -98,8 +95,16 @@ def digest(spark: SparkSession, tables: Path, snapshot: str) -> DigestReport:
             is_new = True
     rows = read_version(spark, SERVICE_DIGESTS, snapshot_of(tables, SERVICE_DIGESTS, snapshot))
     counted = rows.agg(
-        F.count("*"), F.coalesce(F.sum("count"), F.lit(0)), F.count_if(~F.col("matches"))
-    ).first()
-    assert counted is not None
-    sets, ids, mismatches = counted
-    return DigestReport(snapshot, version, is_new, int(sets), int(ids), int(mismatches))
+        F.count("*").alias("sets"),
+        F.coalesce(F.sum("count"), F.lit(0)).alias("ids"),
+        F.count_if(~F.col("matches")).alias("mismatches"),
+    )
+    (numbers,) = cast(list[Any], counted.collect())
+    return DigestReport(
+        snapshot,
+        version,
+        is_new,
+        int(numbers.sets),
+        int(numbers.ids),
+        int(numbers.mismatches),
+    )

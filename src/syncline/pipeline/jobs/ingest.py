@@ -61,18 +61,27 @@ def source_name(store: str) -> str:
     return f"log/{store}"
 
 
+def ends_of(folders: Sequence[str], tail: str = Tail.NONE) -> dict[str, int]:
+    """Up to where each log can be read now. Raises what the folders are at fault of."""
+    return available(SourceOptions.of(_options(folders, tail)))
+
+
+def _options(folders: Sequence[str], tail: str) -> dict[str, str]:
+    return {"paths": json.dumps(list(folders)), "tail": tail}
+
+
 def ingest(
     spark: SparkSession,
     tables: Path,
     folders: Sequence[str],
     *,
-    tail: Tail = Tail.NONE,
+    tail: str = Tail.NONE,
     damage_count_max: int | None = None,
 ) -> IngestReport:
     """Raises what the folders are at fault of, ExpectationError, CommitConflictError."""
     events = Table(tables, EVENTS)
-    options = {"paths": json.dumps(list(folders)), "tail": tail.value}
-    ends = available(SourceOptions.of(options))
+    options = _options(folders, tail)
+    ends = ends_of(folders, tail)
     starts = {store: events.progress(source_name(store)) or 0 for store in ends}
     # A log without anything new may even look shorter than last time: it never goes back.
     ends = {store: max(end, starts[store]) for store, end in ends.items()}

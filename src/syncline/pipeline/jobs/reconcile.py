@@ -224,7 +224,8 @@ def _differing(ranges: DataFrame) -> tuple[dict[tuple[bytes, str], DifferingRang
     for row in cast(list[Any], rows):
         key = (bytes(row.service), str(row.role))
         if key not in found:
-            found[key] = DifferingRanges(row.depth, np.zeros(1 << row.depth, np.bool_))
+            depth = int(row.depth)
+            found[key] = DifferingRanges(depth, np.zeros(1 << depth, np.bool_))
         found[key].differs[row.prefix] = True
     return found, range_count
 
