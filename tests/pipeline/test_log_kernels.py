@@ -15,15 +15,18 @@ from syncline.pipeline.sources.rows import KIND_NAMES, Unread
 from syncline.storage.files import DiskFiles
 from syncline.storage.log.format import (
     ACK_ROW,
+    BATCH_HEADER_BYTES,
     HAS_SNAPSHOT,
     IS_DOCUMENT,
     NO_STREAM,
     SEQUENCE,
     UNREAD_BITS,
+    BatchHeader,
     RecordKind,
 )
+from syncline.storage.log.format import RECORD_HEADER as HEADER
 from syncline.storage.log.runs import Run, write_run
-from syncline.storage.log.scan import DamagedStretch, End, batches
+from syncline.storage.log.scan import DamagedStretch, End, WholeBatch, batches, records_of
 from tests.log_files import EPOCH, NewRecord, SegmentBuilder, entry_row, snapshot_row, stream_id
 from tests.pipeline.log_rows import read_rows, rows_of_run, rows_of_segment, unread_rows
 
@@ -193,6 +196,20 @@ def test_stretches_are_joined_in_any_order(stretches: list[tuple[int, int]]) -> 
     lengths = np.array([length for _, length in stretches], np.int64)
     expected = b"".join(data[start : start + length] for start, length in stretches)
     assert joined(np.frombuffer(data, np.uint8), starts, lengths).tobytes() == expected
+
+
+@given(st.lists(st.integers(0, 100), max_size=6), st.integers(-2, 2) | st.integers(-60, 60))
+def test_a_record_that_does_not_fit_ends_the_walk(lengths: list[int], cut: int) -> None:
+    data = b"".join(
+        HEADER.pack(0, 1 << 24 | length, bytes(24), 0, 0) + bytes(length) for length in lengths
+    )
+    end = max(0, len(data) + cut)
+    data += bytes(100)
+    header = BatchHeader(1, 1, 0, 0, end, len(lengths), 0, 0)
+    batch = bytes(BATCH_HEADER_BYTES) + data
+    expected = [position for position, *_ in records_of(batch, 0, WholeBatch(header))]
+    at = BATCH_HEADER_BYTES
+    assert record_offsets(batch, at, at + end) == expected
 
 
 def test_a_segment_without_records_gives_no_rows() -> None:

@@ -23,6 +23,7 @@ from syncline.pipeline.sources.folders import (
     packed,
     segment_path,
 )
+from syncline.pipeline.sources.reading import Wish, read_piece
 from syncline.pipeline.sources.rows import Unread
 from syncline.pipeline.sources.source import (
     SourceOptions,
@@ -31,7 +32,7 @@ from syncline.pipeline.sources.source import (
     read_partition,
 )
 from syncline.storage.base import commit
-from syncline.storage.files import DiskFiles
+from syncline.storage.files import DiskFiles, File
 from syncline.storage.log.runs import Run
 from tests.pipeline.log_rows import (
     COMPARED,
@@ -232,6 +233,54 @@ def test_a_segment_that_goes_after_planning_becomes_a_gap(tmp_path: Path) -> Non
     Path(segment_path(router.folder, 2)).rename(tmp_path / "spare.wal")
     rows = [row for part in parts for row in as_rows(read_partition(part))]
     assert [(row[2], row[0] // 65_536) for row in rows if row[2] < 0] == [(Unread.GAP, 2)]
+
+
+class TakenAway(DiskFiles):
+    """A file system on which one file goes away just after it was opened."""
+
+    def __init__(self, path: str, target: str) -> None:
+        self._path = path
+        self._target = target
+
+    def open(self, path: str, *, create: bool = False, writable: bool = True) -> File:
+        file = super().open(path, create=create, writable=writable)
+        if path == self._path:
+            Path(path).rename(self._target)
+        return file
+
+
+def test_a_segment_that_is_taken_away_while_it_is_read_becomes_a_gap(tmp_path: Path) -> None:
+    router = busy_router(tmp_path / "data")
+    router.stop()
+    # It is used again for others from then on: what was read may be half of each.
+    files = TakenAway(segment_path(router.folder, 2), str(tmp_path / "spare.wal"))
+    size = look_at(router.folder, FILES).segment_bytes
+    piece = SegmentPiece(router.folder, router.store_id, size, 2, 2 * size, 3 * size, True)
+    rows = as_rows(read_piece(files, piece, Wish()))
+    assert [(row[0], row[2]) for row in rows] == [(2 * size, Unread.GAP)]
+
+
+def test_a_manifest_that_is_replaced_meanwhile_is_looked_at_again(tmp_path: Path) -> None:
+    router = busy_router(tmp_path / "data")
+    router.stop()
+    before = look_at(router.folder, FILES)
+    (manifest,) = (tmp_path / "data").glob("MANIFEST.*")
+    newer = manifest.with_name("MANIFEST.99")
+
+    class Rotating(DiskFiles):
+        def open(self, path: str, *, create: bool = False, writable: bool = True) -> File:
+            if path == str(manifest) and manifest.exists():
+                manifest.rename(newer)
+                (tmp_path / "data" / "CURRENT").write_text("MANIFEST.99\n")
+            return super().open(path, create=create, writable=writable)
+
+    assert look_at(router.folder, Rotating()) == before
+    # Without a CURRENT that can be read, the newest one that is whole counts.
+    (tmp_path / "data" / "CURRENT").write_text("nothing\n")
+    assert look_at(router.folder, FILES) == before
+    newer.write_text("damaged")
+    with pytest.raises(CorruptionError):
+        look_at(router.folder, FILES)
 
 
 def test_damage_in_a_run_is_a_row_with_its_stream(tmp_path: Path) -> None:

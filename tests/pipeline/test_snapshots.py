@@ -151,20 +151,24 @@ def test_row_groups_and_files_have_a_bound(tmp_path: Path, monkeypatch: pytest.M
     assert sorted(footer.num_rows for footer in footers) == [67, 300, 300]
 
 
-def test_a_crash_between_the_commits_leaves_no_snapshot_and_a_repeat_mends_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("step", [1, 2, 3])
+def test_a_crash_before_any_commit_leaves_no_snapshot_and_a_repeat_mends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
     folder = RecordsFolder(tmp_path / "data")
     folder.add(1, 2, 3)
     folder.stop()
     tables = tmp_path / "tables"
     commit = Load.commit
+    count = 0
 
     class CrashError(Exception):
         pass
 
     def crashing(load: Load, *arguments: Any) -> int:
-        if load.table.spec is ASSOCIATIONS:
+        nonlocal count
+        count += 1
+        if count == step:
             raise CrashError
         return commit(load, *arguments)
 
