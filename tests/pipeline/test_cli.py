@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from syncline.cli.main import app
-from syncline.errors import ForeignFolderError, TableError
+from syncline.errors import ConfigError, ForeignFolderError, TableError
 from syncline.pipeline import session
 from syncline.pipeline.progress import told_of_progress
 from syncline.storage.files import DiskFiles
@@ -26,9 +26,11 @@ def verbs(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> CliRunner:
     """The verbs, on the session that is there."""
 
     @contextmanager
-    def opened(work_folder: Path, *, master: str) -> Iterator[SparkSession]:
+    def opened(
+        work_folder: Path, *, master: str, settings: dict[str, str]
+    ) -> Iterator[SparkSession]:
         assert work_folder.is_dir()
-        assert master == "local[*]"
+        assert (master, settings) == ("local[*]", {})
         yield spark
 
     monkeypatch.setattr(session, "open_session", opened)
@@ -89,6 +91,12 @@ def test_a_wrong_folder_is_told_before_spark_is_started(
         CliRunner().invoke(
             app, ["pipeline", "ingest", str(tmp_path / "nowhere")], catch_exceptions=False
         )
+
+
+def test_what_is_no_setting_of_spark_is_refused(tmp_path: Path) -> None:
+    words = ["pipeline", "digest", "some", "--tables", str(tmp_path), "--set", "memory=1g"]
+    with pytest.raises(ConfigError, match="memory=1g"):
+        CliRunner().invoke(app, words, catch_exceptions=False)
 
 
 def test_progress_tells_of_tasks_and_ends_with_the_job(spark: SparkSession) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from syncline.cli.output import JsonFlag, Output
+from syncline.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,6 +25,10 @@ FoldersArgument = Annotated[list[Path], typer.Argument(help="Data folders of rou
 TablesOption = Annotated[Path, typer.Option("--tables", help="The folder of the tables.")]
 MasterOption = Annotated[
     str, typer.Option("--master", help="Where Spark runs: local[*], or the URL of a cluster.")
+]
+SettingsOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="A setting of Spark, KEY=VALUE: spark.executor.memory=8g."),
 ]
 TailOption = Annotated[
     str,
@@ -101,14 +106,24 @@ class _Jobs:
 
 
 @contextmanager
-def _jobs(tables: Path, master: str, output: Output) -> Generator[_Jobs]:
+def _jobs(
+    tables: Path, master: str, settings: list[str] | None, output: Output
+) -> Generator[_Jobs]:
     from syncline.pipeline.session import check_packages, open_session
 
     check_packages()
+    chosen = dict(_setting(text) for text in settings or [])
     with tempfile.TemporaryDirectory(prefix="syncline-spark-") as work_folder:
         output.note("starting Spark …")
-        with open_session(Path(work_folder), master=master) as spark:
+        with open_session(Path(work_folder), master=master, settings=chosen) as spark:
             yield _Jobs(spark, tables.absolute(), output)
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator or not name.startswith("spark."):
+        raise ConfigError(f"{text!r} is no setting of Spark; write spark.NAME=VALUE")
+    return name, value
 
 
 def _check_folders(folders: list[Path], tail: str) -> None:
@@ -135,12 +150,13 @@ def ingest(
     tail: TailOption = "none",
     damage_max: DamageOption = None,
     master: MasterOption = DEFAULT_MASTER,
+    settings: SettingsOption = None,
     is_json: JsonFlag = False,
 ) -> None:
     """Load what the routers have logged since the last time into the table `events`."""
     output = Output(is_json=is_json)
     _check_folders(folders, tail)
-    with _jobs(tables, master, output) as jobs:
+    with _jobs(tables, master, settings, output) as jobs:
         facts = jobs.ingest(folders, tail, damage_max)
     _print(output, "ingest", facts)
 
@@ -150,11 +166,12 @@ def digest(
     sets: SetsArgument,
     tables: TablesOption = DEFAULT_TABLES,
     master: MasterOption = DEFAULT_MASTER,
+    settings: SettingsOption = None,
     is_json: JsonFlag = False,
 ) -> None:
     """Compute the digests of the sets of ids of a router, and compare them with its claims."""
     output = Output(is_json=is_json)
-    with _jobs(tables, master, output) as jobs:
+    with _jobs(tables, master, settings, output) as jobs:
         facts = jobs.digest(jobs.snapshot_name(sets))
     _print(output, "digest", facts)
     if facts["mismatch_count"]:
@@ -168,11 +185,12 @@ def reconcile(
     tables: TablesOption = DEFAULT_TABLES,
     plan: PlanOption = None,
     master: MasterOption = DEFAULT_MASTER,
+    settings: SettingsOption = None,
     is_json: JsonFlag = False,
 ) -> None:
     """Find the ids that the router lacks of the wanted sets, and those that it has beyond them."""
     output = Output(is_json=is_json)
-    with _jobs(tables, master, output) as jobs:
+    with _jobs(tables, master, settings, output) as jobs:
         names = jobs.snapshot_name(router), jobs.snapshot_name(wanted)
         facts = jobs.reconcile(*names, plan)
     _print(output, "reconcile", facts)
@@ -191,6 +209,7 @@ def run(
     damage_max: DamageOption = None,
     plan: PlanOption = None,
     master: MasterOption = DEFAULT_MASTER,
+    settings: SettingsOption = None,
     is_json: JsonFlag = False,
 ) -> None:
     """All jobs in one session: ingest, a snapshot and digests of each folder, and reconcile."""
@@ -199,7 +218,7 @@ def run(
     output = Output(is_json=is_json)
     found: dict[str, Any] = {"digests": []}
     _check_folders(folders, tail)
-    with _jobs(tables, master, output) as jobs:
+    with _jobs(tables, master, settings, output) as jobs:
         found["ingest"] = jobs.ingest(folders, tail, damage_max)
         for folder in folders:
             # Without queues there are no records.

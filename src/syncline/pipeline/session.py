@@ -151,13 +151,13 @@ def open_session(
         builder = SparkSession.Builder().master(master).appName("syncline")
         for name, value in {**wanted, **(settings or {})}.items():
             builder = builder.config(name, value)
-        session = builder.getOrCreate()
-        try:
-            session.dataSource.register(SynclineSource)
-            with _explained():
+        with _explained():
+            session = builder.getOrCreate()
+            try:
+                session.dataSource.register(SynclineSource)
                 yield session
-        finally:
-            session.stop()
+            finally:
+                session.stop()
 
 
 @contextmanager
@@ -170,11 +170,13 @@ def _explained() -> Generator[None]:
     try:
         yield
     except (PySparkException, java_error) as error:
-        lines = [line for line in str(error).splitlines() if line.strip()]
-        # An error of ours in a worker is named at the end of its traceback.
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        # An error of ours in a worker is named at the end of its traceback, one of Java's behind
+        # the name of its class.
         ours = [line for line in lines if line.startswith("syncline.errors.")]
-        reason = (ours or lines or ["no reason given"])[0]
-        raise PipelineError(f"Spark could not do it: {reason.strip()}") from error
+        javas = [line.removeprefix(": ") for line in lines if line.startswith(": ")]
+        reason = (ours or javas or lines or ["no reason given"])[0]
+        raise PipelineError(f"Spark could not do it: {reason}") from error
 
 
 def _write_log_settings(work_folder: Path) -> str:
