@@ -40,8 +40,8 @@ def test_executors_in_processes_of_their_own_find_the_same(tmp_path: Path) -> No
     sets.add(*range(50))
     sets.stop()
     tables = tmp_path / "tables"
-    at = ("--tables", str(tables), "--master", "local-cluster[2,1,1024]")
-    at += ("--set", "spark.executor.memory=1g")
+    at = ["--tables", str(tables), "--master", "local-cluster[2,1,1024]"]
+    at += ["--set", "spark.executor.memory=1g"]
     found = syncline("pipeline", "ingest", router.folder, "--tail", "stopped", *at)
     expected = rows_read(router.folder, tail=Tail.STOPPED)
     assert found["row_count"] == len(expected)
