@@ -33,7 +33,9 @@ from syncline.pipeline.sources.source import (
 )
 from syncline.storage.base import commit
 from syncline.storage.files import DiskFiles, File
+from syncline.storage.log import recovery
 from syncline.storage.log.runs import Run
+from syncline.storage.log.scan import WholeBatch, batches
 from tests.pipeline.log_rows import (
     COMPARED,
     Row,
@@ -233,6 +235,29 @@ def test_a_segment_that_goes_after_planning_becomes_a_gap(tmp_path: Path) -> Non
     Path(segment_path(router.folder, 2)).rename(tmp_path / "spare.wal")
     rows = [row for part in parts for row in as_rows(read_partition(part))]
     assert [(row[2], row[0] // 65_536) for row in rows if row[2] < 0] == [(Unread.GAP, 2)]
+
+
+def test_records_behind_a_header_that_lies_are_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recovery, "_PIECE_BYTES", 4096)
+    router = Router(tmp_path / "data")
+    router.create(1)
+    router.append(1, 20, 4_000)
+    router.stop()
+    found = look_at(router.folder, FILES)
+    # By its header the last batch of the segment is short: what lies behind it looks unused.
+    data = bytearray(Path(segment_path(router.folder, 1)).read_bytes())
+    last = max(
+        part.header.position - found.segment_bytes
+        for part in batches(bytes(data), found.segment_bytes, None, tag=found.tag)
+        if isinstance(part, WholeBatch)
+    )
+    overwrite(segment_path(router.folder, 1), last + 32, (240).to_bytes(4, "little"))
+    rows = rows_read(router.folder)
+    assert [row[2] for row in rows if row[2] < 0 and row[1] == 0] == [Unread.DAMAGE]
+    saved = [row for row in rows if row[2] >= 0 and row[0] > found.segment_bytes + last]
+    assert [row[5] for row in saved if row[0] < 2 * found.segment_bytes] == [11, 12, 13, 14, 15]
 
 
 class TakenAway(DiskFiles):

@@ -21,8 +21,9 @@ from syncline.storage.files import Files
 from syncline.storage.folder import LOCK_NAME, read_format
 from syncline.storage.log.format import FORMAT_VERSION, align, store_tag
 from syncline.storage.log.manifest import read_manifest
+from syncline.storage.log.recovery import read_used
 from syncline.storage.log.run_rows import RunMeta
-from syncline.storage.log.scan import End, WholeBatch, batches
+from syncline.storage.log.scan import DamagedStretch, End, WholeBatch, batches
 
 _KIND: Final = "log"
 
@@ -144,7 +145,7 @@ def end_of(folder: LogFolder, tail: Tail, files: Files) -> int:
         return folder.closed_end
     if tail is Tail.STOPPED:
         _check_stopped(folder, files)
-    data = read_segment(files, folder.path, folder.open_segment, folder.segment_bytes)
+    data = read_segment(files, folder.path, folder.open_segment, folder.segment_bytes, folder.tag)
     last_batch = end = folder.closed_end
     for part in batches(data or b"", folder.closed_end, None, tag=folder.tag):
         match part:
@@ -192,15 +193,27 @@ def packed(pieces: Sequence[Piece], bytes_max: int) -> list[tuple[Piece, ...]]:
     return [tuple(pack) for pack in packs]
 
 
-def read_segment(files: Files, folder: str, number: int, segment_bytes: int) -> bytes | None:
-    """Its bytes; None if it is not there, or was taken away while it was read."""
+def read_segment(
+    files: Files, folder: str, number: int, segment_bytes: int, tag: int, number_behind: int = 0
+) -> bytes | None:
+    """Its bytes up to its last batch; None if it is not there, or was taken away meanwhile.
+
+    `number_behind` is that of the first batch of the next segment, 0 if that is not known.
+
+    Where there is damage, headers are not to be trusted, and it is all of its bytes: any of them
+    may be one of a record that can be saved.
+    """
     path = segment_path(folder, number)
+    start = number * segment_bytes
     try:
         file = files.open(path, writable=False)
     except FileNotFoundError:
         return None
     try:
-        data = file.read(0, segment_bytes)
+        data = read_used(file, start, segment_bytes)
+        parts = batches(data, start, None, number_behind=number_behind, tag=tag)
+        if any(isinstance(part, DamagedStretch) for part in parts):
+            data = file.read(0, segment_bytes)
     finally:
         file.close()
     return data if files.exists(path) else None

@@ -73,13 +73,21 @@ def read_piece(files: Files, piece: Piece, wish: Wish) -> Iterator[pa.RecordBatc
     """All rows of a piece. Raises only if the device fails."""
     match piece:
         case SegmentPiece():
-            data = read_segment(files, piece.folder, piece.number, piece.segment_bytes)
+            behind = _number_behind(files, piece)
+            data = read_segment(
+                files,
+                piece.folder,
+                piece.number,
+                piece.segment_bytes,
+                store_tag(piece.store_id),
+                behind,
+            )
             if data is None:
                 # It was there when the piece was made: the router has used it again since.
                 gap = GapPiece(piece.folder, piece.store_id, piece.start, piece.end, RECYCLED)
                 yield from _read_gap(files, gap, wish)
                 return
-            yield from segment_rows(piece, data, _number_behind(files, piece), wish)
+            yield from segment_rows(piece, data, behind, wish)
         case GapPiece():
             yield from _read_gap(files, piece, wish)
 
