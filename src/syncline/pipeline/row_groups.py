@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from syncline.errors import SchemaError
+from syncline.kernels.prefix_digests import Integers
 from syncline.kernels.xxh3 import ID_BYTES, Ids
 from syncline.pipeline.arrow import footer_of
 from syncline.pipeline.schemas import spark_schema
@@ -69,24 +70,23 @@ def _bounds(group: Any, column: int) -> tuple[bytes, bytes] | None:
 
 def read_sets(group: RowGroup) -> Iterator[IdSet]:
     """The ids of a row group by the set that they are in."""
-    table: Any = (
-        cast(Any, pq)
-        .ParquetFile(group.path)
-        .read_row_group(group.number, columns=["service", "role", "id"])
-    )
-    columns = table.combine_chunks()
+    # Service and role stand in the file as numbers into a short list: they are left so.
+    file: Any = cast(Any, pq).ParquetFile(group.path, read_dictionary=["service", "role"])
+    columns = file.read_row_group(group.number, columns=["service", "role", "id"]).combine_chunks()
     if not len(columns):
         return
-    keys = [columns.column(name).chunk(0).dictionary_encode() for name in ("service", "role")]
-    codes = np.zeros(len(columns), np.int64)
-    for key in keys:
-        codes = codes * len(key.dictionary) + key.indices.to_numpy(zero_copy_only=False)
+    services, roles = (columns.column(name).chunk(0) for name in ("service", "role"))
     ids = ids_of(columns.column("id").chunk(0), group.path)
-    services, roles = (key.dictionary.to_pylist() for key in keys)
+    service_names: list[bytes] = services.dictionary.to_pylist()
+    role_names: list[str] = roles.dictionary.to_pylist()
+    if len(service_names) == len(role_names) == 1:
+        yield IdSet(service_names[0], role_names[0], ids)
+        return
+    codes: Integers = services.indices.to_numpy().astype(np.int64) * len(role_names)
+    codes += roles.indices.to_numpy()
     for code in np.unique(codes).tolist():
-        which = slice(None) if len(services) * len(roles) == 1 else codes == code
-        service, role = divmod(code, len(roles))
-        yield IdSet(services[service], roles[role], ids[which])
+        service, role = divmod(code, len(role_names))
+        yield IdSet(service_names[service], role_names[role], ids[codes == code])
 
 
 def ids_of(column: Any, path: str) -> Ids:
