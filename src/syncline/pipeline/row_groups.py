@@ -84,7 +84,7 @@ def read_sets(group: RowGroup) -> Iterator[IdSet]:
         return
     codes: Integers = services.indices.to_numpy().astype(np.int64) * len(role_names)
     codes += roles.indices.to_numpy()
-    for code in np.unique(codes).tolist():
+    for code in map(int, np.unique(codes)):
         service, role = divmod(code, len(role_names))
         yield IdSet(service_names[service], role_names[role], ids[codes == code])
 
