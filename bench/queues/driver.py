@@ -127,7 +127,9 @@ def _login(task: Task) -> ServiceLogin:
 async def bulk(task: Task) -> Result:
     """One SUBS for all."""
     address = RouterAddress.parse(task["address"])
-    link = await SmpLink.connect(address, service=_login(task))
+    # As any client of the public protocol.
+    options = LinkOptions(offers_extension=False)
+    link = await SmpLink.connect(address, options, service=_login(task))
     assert link.service is not None
     clock = _Clock(task["pid"])
     command = Subs(task["count"], bytes.fromhex(task["ids_hash"]))

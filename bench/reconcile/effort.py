@@ -1,26 +1,36 @@
-"""CPU: keeping a sketch, a session with kept sketches, a session on demand, hashing, ranges."""
+"""CPU: keeping a sketch, a session with kept sketches, a session on demand, hashing, ranges.
+
+What takes a scan is measured twice: with NumPy, and with compiled kernels where numba is installed.
+"""
 
 import hashlib
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from statistics import median
 
 import numpy as np
 import xxhash
 
-from bench.reconcile.drifts import even_drift, random_ids
+from bench.reconcile.drifts import Drift, even_drift, random_ids
 from bench.reconcile.sessions import play
 from bench.reconcile.setting import Setting
 from bench.support.figures import Figure, at_most
 from syncline.core.reconciliation.kept import CELL_COUNT_DEFAULT, KeptSketch
-from syncline.core.reconciliation.sets import SetView, Snapshot
+from syncline.core.reconciliation.sets import END, SetView, Snapshot
 from syncline.kernels import compiled, md5, xxh3
 
 SALT = b"benchmar"
 
 
 def measure(setting: Setting) -> list[Figure]:
-    return [*_kept(setting), *_kept_session(setting), *_on_demand(setting), *_kernels(setting)]
+    return [
+        *_kept(setting),
+        *_kept_session(setting),
+        *_prepared(setting),
+        *_on_demand(setting),
+        *_kernels(setting),
+    ]
 
 
 def _cpu(work: Callable[[], object], repeat_count: int = 3) -> float:
@@ -84,25 +94,46 @@ def _kept_session(setting: Setting) -> list[Figure]:
 
 
 def _sketch_of(ids: Snapshot) -> KeptSketch:
-    """As if it had been kept: filled from a scan, which gives the same."""
-    view = SetView(ids)
-    kept = KeptSketch(SALT)
-    data = view.cells(SALT, kept.cell_count).encode()
-    numbers = [int.from_bytes(data[at : at + 9], "big") for at in range(0, len(data), 9)]
-    kept._numbers[: len(numbers)] = numbers
-    kept.bucket_counts = view.bucket_counts(SALT).tolist()
-    kept.prefix_counts = view.prefix_counts().tolist()
-    kept.version = ids.version()
     # What a store keeps beside it.
-    ids.digest(b"", b"\xff" * 25)
-    return kept
+    ids.digest(b"", END)
+    return KeptSketch.of_view(SetView(ids), SALT)
+
+
+def _prepared(setting: Setting) -> list[Figure]:
+    """From here on kernels are compiled, unless they are switched off."""
+    setting.doing("compiling")
+    start = time.perf_counter()
+    compiled.prepare()
+    seconds = time.perf_counter() - start
+    if not compiled.is_ready():
+        return [Figure("compiled kernels: s until ready", None, note=compiled.why_not())]
+    return [Figure("compiled kernels: s until ready", seconds, note="less if the disk has them")]
+
+
+def _in_both_forms(work: Callable[[], list[float]]) -> tuple[list[float], list[float] | None]:
+    """Several values with NumPy, and the same compiled if that is possible."""
+    with compiled.switched_off():
+        plain = work()
+    return plain, work() if compiled.is_ready() else None
+
+
+def _form_figures(
+    name: str, unit: str, plain: float, quick: float | None, bounds: tuple[float, float]
+) -> list[Figure]:
+    bars = [at_most(f"<= {bound:g}", bound) for bound in bounds]
+    figures = [Figure(f"{name}: {unit}", plain, bar=bars[0], note="NumPy")]
+    if quick is None:
+        note = compiled.why_not()
+        return [*figures, Figure(f"{name}, compiled: {unit}", None, bar=bars[1], note=note)]
+    return [
+        *figures,
+        Figure(f"{name}, compiled: {unit}", quick, "NumPy", plain, quick / plain, bars[1]),
+    ]
 
 
 def _on_demand(setting: Setting) -> list[Figure]:
     count = setting.plan.set_count
     half = min(5_000, count // 20)
-    has_numba = compiled.is_available()
-    bound = 0.4 if has_numba else 1.0
     figures: list[Figure] = []
     for name, missing, extra in (
         ("one lost", 0, 1),
@@ -112,15 +143,15 @@ def _on_demand(setting: Setting) -> list[Figure]:
         setting.doing(f"on demand: {name}")
         random = setting.random(5_000)
         drift = even_drift(random, count, missing, extra)
-        both = [play(drift, random) for _ in range(3)]
-        limit = bound if name != "half lost" else bound * 1.3
-        bar = at_most(f"<= {limit:g}", limit)
-        note = "numba" if has_numba else "NumPy; numba is not installed"
-        mine, theirs = min(p.mine_seconds for p in both), min(p.theirs_seconds for p in both)
-        figures += (
-            Figure(f"on demand, {name}: s mine", mine, bar=bar, note=note),
-            Figure(f"on demand, {name}: s theirs", theirs, bar=bar, note=note),
-        )
+
+        def work(drift: Drift = drift, random: np.random.Generator = random) -> list[float]:
+            both = [play(drift, random) for _ in range(3)]
+            return [min(p.mine_seconds for p in both), min(p.theirs_seconds for p in both)]
+
+        plain, quick = _in_both_forms(work)
+        for side, unit in enumerate(("s mine", "s theirs")):
+            found = None if quick is None else quick[side]
+            figures += _form_figures(f"on demand, {name}", unit, plain[side], found, (1.0, 0.4))
     return figures
 
 
@@ -140,22 +171,31 @@ def _kernels(setting: Setting) -> list[Figure]:
 
     each = 1e9 / count
     some = [row.tobytes() for row in ids[:100_000]]
-    hash_bound = 5 if compiled.is_available() else 25
+    by_xxhash = _cpu(lambda: [xxhash.xxh3_128_intdigest(id_) for id_ in some]) * 1e9 / len(some)
+    by_hashlib = _cpu(lambda: [hashlib.md5(id_).digest() for id_ in some]) * 1e9 / len(some)
+    figures: list[Figure] = []
+    for form, xxh3_bound, md5_bound in (("", 25, 120), (", compiled", 5, 120)):
+        if form and not compiled.is_ready():
+            continue
+        with nullcontext() if form else compiled.switched_off():
+            figures += (
+                _beside(
+                    f"XXH3-128 digest{form}: ns per id",
+                    _cpu(lambda: xxh3.digest(ids)) * each,
+                    "xxhash, one by one",
+                    by_xxhash,
+                    xxh3_bound,
+                ),
+                _beside(
+                    f"MD5{form}: ns per id",
+                    _cpu(lambda: md5.xor_md5(ids)) * each,
+                    "hashlib, one by one",
+                    by_hashlib,
+                    md5_bound,
+                ),
+            )
     return [
-        _beside(
-            "XXH3-128 digest: ns per id",
-            _cpu(lambda: xxh3.digest(ids)) * each,
-            "xxhash, one by one",
-            _cpu(lambda: [xxhash.xxh3_128_intdigest(id_) for id_ in some], 1) * 1e9 / len(some),
-            hash_bound,
-        ),
-        _beside(
-            "MD5: ns per id",
-            _cpu(lambda: md5.xor_md5(ids)) * each,
-            "hashlib, one by one",
-            _cpu(lambda: [hashlib.md5(id_).digest() for id_ in some], 1) * 1e9 / len(some),
-            120,
-        ),
+        *figures,
         Figure(
             "count and digest of a range: us",
             _cpu(read_ranges) / len(bounds) * 1e6,

@@ -1,5 +1,6 @@
 """The stores that the crash suite works on, opened on any files."""
 
+from dataclasses import replace
 from random import Random
 
 from syncline.storage.base import Store
@@ -18,6 +19,8 @@ from tests.crash.tiny_store import (
 )
 
 FOLDER = "/data"
+# The log that keeps its history.
+ARCHIVED = "archived log"
 
 # Small, so that files are changed, sealed, merged and compacted within a few steps.
 SMALL = StoreOptions(
@@ -56,6 +59,8 @@ def open_subject(
     One that is opened again needs another chance: it takes no random name to be used already.
     """
     random_bytes = Random(f"{seed}:{now_ms}").randbytes
+    if kind == ARCHIVED:
+        kind, options = "log", replace(options, archive_bytes_max=3 * options.segment_bytes)
     if kind in TINY_STORES:
         tiny = TINY_STORES[kind]
         return tiny.open(folder, files, options, now_ms=now_ms, random_bytes=random_bytes)

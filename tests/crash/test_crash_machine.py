@@ -18,10 +18,11 @@ from hypothesis.stateful import (
 )
 
 from syncline.errors import SynclineError
-from syncline.storage.base import Store, StreamKind
+from syncline.storage.base import NotesEvents, Store, StreamKind
 from syncline.testing.files import SimulatedCrashError, SimulatedFiles
 from syncline.testing.observation import observe
 from syncline.testing.owner import StoreOwner
+from syncline.values.events import EventKind, encode_event
 from syncline.values.ids import StreamId
 from syncline.values.records import (
     CreateStream,
@@ -31,7 +32,7 @@ from syncline.values.records import (
     PutSnapshot,
     TruncateStream,
 )
-from tests.crash.subjects import open_subject, oracle_for
+from tests.crash.subjects import ARCHIVED, open_subject, oracle_for
 
 STREAMS = [StreamId(bytes([number]) * 24) for number in range(4)]
 NAMES = [b"a", b"b"]
@@ -143,6 +144,13 @@ class CrashMachine(RuleBasedStateMachine):
         if (stream := self._alive(number)) is not None and name in self.owner.store.cursors(stream):
             self.owner.stage(DropCursor(stream, name))
 
+    @rule(count=st.sampled_from([1, 30, 1_000]))
+    @until_the_power_goes
+    def note_events(self, count: int) -> None:
+        if isinstance(self.owner.store, NotesEvents):
+            for _ in range(count):
+                self.owner.store.note_event(encode_event(EventKind.DELIVERED, self.owner.clock()))
+
     # Committing and upkeep.
 
     @rule(acknowledgements=st.booleans())
@@ -200,7 +208,7 @@ SEARCH = settings(
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("kind", ["memory", "journal", "log", "tiny"])
+@pytest.mark.parametrize("kind", ["memory", "journal", "log", ARCHIVED, "tiny"])
 def test_no_story_of_work_and_crashes_breaks_a_promise(kind: str) -> None:
     if kind == "memory":
         # Its disk lives with the files it was opened on, so its only crash is to be dropped.

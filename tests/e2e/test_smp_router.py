@@ -22,6 +22,7 @@ from syncline.storage.records.base import commit
 from syncline.storage.records.sqlite import SqliteRecords
 from syncline.values.ids import StreamId
 from syncline.values.queue_records import QueueMode, QueueRecord, ServiceRecord, ServiceRole
+from syncline.values.reconciliation import SetHashes
 from syncline.wire.smp.addresses import RouterAddress
 from syncline.wire.smp.authorizations import public_key_of
 from syncline.wire.smp.bodies import ReceivedMessage
@@ -64,7 +65,7 @@ async def event_of(link: SmpLink) -> LinkEvent:
 
 async def bulk(link: SmpLink, count: int = 0) -> Soks:
     assert link.service is not None
-    command = Subs(count, bytes(16))
+    command = Subs(count, bytes(16), SetHashes(bytes(16), bytes(16)))
     answer = await link.request(command, link.service.service_id, link.service.key)
     assert isinstance(answer, Soks)
     return answer

@@ -112,6 +112,8 @@ class World:
                 yield "get", slot, queue
             if self.left["delete"]:
                 yield "delete", slot, queue
+            if self.left["bus"] and self.setting.services[slot] and self.rows[queue].service:
+                yield "bus", slot, queue
 
     # Doing it.
 
@@ -149,6 +151,8 @@ class World:
                 self._get(slot, queue)
             case "delete":
                 self._delete(slot, queue)
+            case "bus":
+                self._dissociate(slot, queue)
             case "dissolve":
                 self._dissolve()
             case "pause":
@@ -249,11 +253,15 @@ class World:
         self._amend_row(queue, service=service)
         self._tell(effects)
         client = self.clients[slot]
+        # Whoever begins to speak for the service reads all that is the service's by now.
+        regained = set[bytes]()
+        if service is not None and not had_service:
+            regained = {each for each, row in self.rows.items() if row.service}
         self._amend(
             slot,
             told=without(client.told, queue),
             lost=without(client.lost, queue),
-            ended=client.ended - {queue, SERVICE},
+            ended=client.ended - {queue, SERVICE} - regained,
             reads=client.reads | {queue if service is None else service},
             unasked=(client.unasked if had_service or service is None else self._backlog())
             - {queue},
@@ -338,6 +346,27 @@ class World:
         expected = {reader.session} - {number} if reader is not None else set[int]()
         assert {each.session for each in effects} == expected, "its reader elsewhere is told"
         self._tell(effects)
+
+    def _dissociate(self, slot: int, queue: bytes) -> None:
+        """A session of the service, whether or not it speaks for it, lets go of a queue."""
+        number = self._number(slot)
+        reader = self.core.reader_of(queue, SERVICE)
+        effects = self.core.dissociated(queue, SERVICE, by=number)
+        expected = {reader.session} - {number} if reader is not None else set[int]()
+        assert {each.session for each in effects} == expected, "its reader elsewhere is told"
+        self._amend_row(queue, service=None)
+        self._tell(effects)
+        client = self.clients[slot]
+        self._amend(
+            slot,
+            told=without(client.told, queue),
+            lost=without(client.lost, queue),
+            ended=client.ended | {queue},
+        )
+        # Also if it comes back: what waits there is not what waited when everything was asked for.
+        for each, client in enumerate(self.clients):
+            if client.owed is not None:
+                self._amend(each, owed=without(client.owed, queue))
 
     def _dissolve(self) -> None:
         """An operator deletes the service."""
@@ -447,6 +476,7 @@ def begin(setting: Setting, machine: type[Deliveries] = Deliveries) -> World:
         "get": setting.get,
         "lose": setting.lose,
         "delete": setting.delete,
+        "bus": setting.bus,
         "expire": setting.expire,
         "pause": setting.pause,
         "dissolve": setting.dissolve,

@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 from syncline.core.deliveries import Acknowledged, Deliveries, Fold, MessageReader
-from syncline.core.subscriptions import Effect
+from syncline.core.subscriptions import Effect, Ended
 from syncline.values import limits
 from tests.model.delivery_parts import Setting, Step
 from tests.model.delivery_rules import check, explore
@@ -32,6 +32,9 @@ DELETED = Setting((S, P), (S, P), messages=1, subscriptions=2, connections=0, de
 SLOW = Setting((S,), (S, S), messages=1, subscriptions=1, connections=0, backlog=1, pause=2)
 SLOW_TAKEOVER = Setting(
     (S, S), (S, S), messages=0, subscriptions=2, connections=0, backlog=1, pause=1
+)
+LET_GO = Setting(
+    (S, S), (S, S), messages=1, subscriptions=2, connections=0, backlog=1, pause=1, bus=1
 )
 SLOW_PLAIN = Setting((P, P), (P,), messages=2, subscriptions=2, connections=0, pause=1, expire=1)
 
@@ -55,6 +58,7 @@ def narrow_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.param(SLOW, 1_864, id="slow"),
         pytest.param(SLOW_TAKEOVER, 6_286, id="slow takeover"),
         pytest.param(SLOW_PLAIN, 1_472, id="slow plain"),
+        pytest.param(replace(LET_GO, associated=(S,)), 40_746, id="let go"),
     ],
 )
 def test_no_order_of_steps_breaks_a_rule(setting: Setting, states: int) -> None:
@@ -77,6 +81,7 @@ def test_no_order_of_steps_breaks_a_rule(setting: Setting, states: int) -> None:
         pytest.param(replace(DELETED, services=(S, S, P)), 38_670, id="deleted"),
         pytest.param(replace(SLOW, subscriptions=2, connections=1), 35_068, id="slow"),
         pytest.param(replace(SLOW_TAKEOVER, messages=1), 82_002, id="slow takeover"),
+        pytest.param(replace(LET_GO, messages=0), 85_192, id="let go"),
     ],
 )
 def test_no_order_of_steps_breaks_a_rule_further_on(setting: Setting, states: int) -> None:
@@ -96,6 +101,7 @@ def test_long_walks_through_everything_break_no_rule(seed: int) -> None:
         get=6,
         lose=3,
         delete=1,
+        bus=4,
         expire=3,
         pause=6,
         dissolve=random.randrange(2),
@@ -268,6 +274,18 @@ class ForgetsToTellWhoReads(Deliveries):
         return []
 
 
+class KeepsWhatWasLetGoOf(Deliveries):
+    def dissociated(self, queue: bytes, service: bytes, *, by: int) -> list[Effect]:
+        owner = self._owners.get(service)
+        return [] if owner is None or owner.session == by else [Ended(owner.session, queue)]
+
+
+class ForgetsToTellWhoSpeaksForTheService(Deliveries):
+    def dissociated(self, queue: bytes, service: bytes, *, by: int) -> list[Effect]:
+        super().dissociated(queue, service, by=by)
+        return []
+
+
 class AllowsSubscribingWhereItFetched(Deliveries):
     def is_get_only(self, session: int, queue: bytes) -> bool:
         return False
@@ -309,6 +327,8 @@ ANSWERABLE = "can be acknowledged"
         (AllowsFetchingWhereItSubscribed, FETCHED, "GET is prohibited"),
         (KeepsWhatWasDeleted, DELETED, ALONE),
         (ForgetsToTellWhoReads, DELETED, "is told"),
+        (KeepsWhatWasLetGoOf, LET_GO, ALONE),
+        (ForgetsToTellWhoSpeaksForTheService, LET_GO, "is told"),
     ],
 )
 def test_a_broken_rule_is_found(broken: type[Deliveries], setting: Setting, rule: str) -> None:

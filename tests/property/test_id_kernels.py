@@ -1,6 +1,7 @@
-"""Kernels over 24-byte ids give what the plain libraries and plain Python give."""
+"""Kernels over 24-byte ids give what the plain libraries and plain Python give, in both forms."""
 
 import hashlib
+from collections.abc import Iterator
 from itertools import pairwise
 from random import Random
 
@@ -10,7 +11,7 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncline.kernels import cells, md5, ranges, rice, xxh3
+from syncline.kernels import cell_places, cells, compiled, md5, ranges, rice, xxh3
 from syncline.kernels.cell_places import CELL_COUNT_MAX, PlacesOfOne, densities, mix, places
 
 ids = st.binary(min_size=24, max_size=24)
@@ -22,6 +23,21 @@ words = st.integers(0, 2**64 - 1)
 
 def as_words(numbers: list[int]) -> xxh3.Words:
     return np.array(numbers, np.uint64)
+
+
+# Once for the module, as hypothesis wants it: every test here runs with each.
+@pytest.fixture(scope="module", params=["NumPy", "compiled"], autouse=True)
+def form(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Which form of the kernels a test meets."""
+    if request.param == "NumPy":
+        with compiled.switched_off():
+            assert not compiled.is_ready()
+            yield "NumPy"
+    else:
+        if not compiled.is_installed():
+            pytest.skip("numba is missing; install the extra fast")
+        assert compiled.prepare(), compiled.why_not()
+        yield "compiled"
 
 
 # ------------------------------------------------------------------------------------------ hashes
@@ -41,9 +57,24 @@ def test_the_loop_to_be_compiled_is_bit_exact(given_ids: list[bytes], seed: int)
     high, low = np.empty(len(rows), np.uint64), np.empty(len(rows), np.uint64)
     secrets, length_word = xxh3._secrets(seed), np.uint64(xxh3._length_word(seed))
     with np.errstate(over="ignore"):
-        xxh3._hash_rows(rows.view("<u8"), secrets, length_word, high, low)
+        xxh3.HASHING.plain(rows.view("<u8"), secrets, length_word, high, low)
     expected = xxh3.xxh3_128(rows, seed)
     assert (high.tolist(), low.tolist()) == (expected[0].tolist(), expected[1].tolist())
+    for halves in (high, low):
+        sums = np.zeros(3, np.uint64)
+        with np.errstate(over="ignore"):
+            xxh3.SUMMING.plain(halves, sums)
+        xor, upper, lower = sums.tolist()
+        assert xxh3._xor_and_sum_of_halves(halves) == (xor, (upper << 32) + lower)
+
+
+@given(st.lists(ids, min_size=1, max_size=2))
+def test_the_loop_of_md5_is_bit_exact(given_ids: list[bytes]) -> None:
+    words = xxh3.as_rows(b"".join(given_ids)).view("<u4")
+    digests = np.empty((len(words), 4), "<u4")
+    with np.errstate(over="ignore"):
+        md5._md5_compiled(words, md5.HASHING.plain, digests)
+    assert [row.tobytes() for row in digests] == [hashlib.md5(id_).digest() for id_ in given_ids]
 
 
 @given(many_ids)
@@ -67,10 +98,31 @@ def test_sums_are_those_of_the_hashes(given_ids: list[bytes]) -> None:
 
 def test_pieces_of_many_ids_fit_together() -> None:
     data = Random(1).randbytes(24 * (2 * xxh3.PIECE_ROWS + 3))
-    last = data[-24:]
+    every = [data[at : at + 24] for at in range(0, len(data), 24)]
     high, low = xxh3.xxh3_128(data)
-    assert int(high[-1]) << 64 | int(low[-1]) == xxhash.xxh3_128_intdigest(last)
-    assert md5.md5(data)[-1].tobytes() == hashlib.md5(last).digest()
+    found = [upper << 64 | lower for upper, lower in zip(high.tolist(), low.tolist(), strict=True)]
+    assert found == [xxhash.xxh3_128_intdigest(id_) for id_ in every]
+    assert [row.tobytes() for row in md5.md5(data)] == [hashlib.md5(id_).digest() for id_ in every]
+    xor = 0
+    for hashed in found:
+        xor ^= hashed
+    assert xxh3.digest(data) == (xor, sum(found) % 2**128)
+
+
+@given(many_ids, st.integers(0, 7), st.integers(1, 3))
+def test_ids_may_lie_anywhere(given_ids: list[bytes], offset: int, stride: int) -> None:
+    """Read-only, at an odd address, with gaps between them: whatever a caller has."""
+    data = bytes(offset) + b"".join(given_ids)
+    rows = np.frombuffer(data, np.uint8)[offset:].reshape(-1, 24)[::stride]
+    chosen = given_ids[::stride]
+    assert xxh3.digest(rows) == xxh3.digest(b"".join(chosen))
+    assert xxh3.salted(rows, b"saltsalt").tolist() == [
+        xxhash.xxh3_128_intdigest(id_, int.from_bytes(b"saltsalt")) % 2**64 for id_ in chosen
+    ]
+    assert md5.xor_md5(rows) == md5.xor_md5(b"".join(chosen))
+    hashed = (xxh3.salted(rows, b"saltsalt") >> np.uint64(16))[::stride]
+    assert cells.sketch(hashed, 40).encode() == cells.sketch(hashed.copy(), 40).encode()
+    assert xxh3.xor_and_sum(hashed, hashed) == xxh3.xor_and_sum(hashed.copy(), hashed.copy())
 
 
 def test_sums_of_many_large_hashes_do_not_overflow() -> None:
@@ -96,6 +148,36 @@ def test_one_id_at_a_time_makes_the_same_cells_as_many(given_hashes: list[int], 
         places_of_one.add(mixed, mixed >> 40 << 48 | hashed, numbers)
     expected = cells.Cells.of_numbers(numbers[:count]).encode()
     assert cells.sketch(as_words(given_hashes), count).encode() == expected
+
+
+@given(st.lists(hashes, min_size=1, max_size=5), st.integers(1, 300))
+def test_the_loop_over_cells_is_bit_exact(given_hashes: list[int], count: int) -> None:
+    layout, numbers = places(count), as_words(given_hashes)
+    mixed = cell_places.mixed_words(numbers)
+    sums = layout.sums_of_none()
+    with np.errstate(over="ignore"):
+        cell_places.ADDING.plain(mixed, *cells._halves(numbers, mixed), *layout.layout, sums)
+    found = cells.Cells(sums[:count, 0], sums[:count, 1]).normalised()
+    assert found.encode() == cells.sketch(numbers, count).encode()
+
+
+@pytest.mark.parametrize("count", [1, 40, 1_696, 30_000, CELL_COUNT_MAX])
+def test_many_ids_make_the_same_cells_in_both_forms(count: int) -> None:
+    # More than a piece, and all there is of levels.
+    numbers = np.random.default_rng(count).integers(0, 2**48, 40_000, dtype=np.uint64)
+    found = cells.sketch(numbers, count).encode()
+    with compiled.switched_off():
+        assert cells.sketch(numbers, count).encode() == found
+
+
+def test_cells_that_are_full_do_not_run_over() -> None:
+    """Every id the same: sums grow as fast as they can."""
+    numbers = np.full(50_000, 2**48 - 1, np.uint64)
+    held = [cells.sketch(numbers[:1], 4).chosen(np.array([at])).encode() for at in range(4)]
+    at = next(place for place, cell in enumerate(held) if any(cell))
+    one = int.from_bytes(held[at], "big")
+    every = int.from_bytes(cells.sketch(numbers, 4).encode()[9 * at : 9 * at + 9], "big")
+    assert every == one * 50_000 % 2**72
 
 
 @given(st.lists(hashes, max_size=40), st.integers(1, 300))
@@ -240,6 +322,11 @@ def test_ids_are_sorted_and_each_is_there_once(given_ids: list[bytes]) -> None:
     found = ranges.sorted_ids(xxh3.as_rows(b"".join(given_ids)))
     assert [row.tobytes() for row in found] == sorted(set(given_ids))
     assert ranges.are_sorted(found)
+
+
+@given(st.lists(words | st.integers(0, 3), max_size=20))
+def test_distinct_numbers_are_in_order_and_each_is_there_once(numbers: list[int]) -> None:
+    assert ranges.distinct(as_words(numbers)).tolist() == sorted(set(numbers))
 
 
 @given(st.lists(ids, min_size=2, max_size=6))

@@ -4,7 +4,7 @@ refused."""
 import random
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import get_args
 
 import pytest
@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 
 from syncline.errors import MalformedMessageError
 from syncline.values.queue_records import QueueMode, ServiceRole
+from syncline.values.reconciliation import SetHashes, SetState
 from syncline.wire.smp import bodies, failures, versions
 from syncline.wire.smp.addresses import RouterAddress, read_address, write_address
 from syncline.wire.smp.bodies import Notification, QuotaReached, Received, ReceivedMessage
 from syncline.wire.smp.commands import (
     Ack,
+    Bus,
     Command,
     Del,
     Get,
@@ -39,6 +41,7 @@ from syncline.wire.smp.commands import (
     Prxy,
     Que,
     QueueRequest,
+    Recq,
     Rfwd,
     Rkey,
     Rslv,
@@ -82,6 +85,7 @@ from syncline.wire.smp.messages import (
     Pkey,
     Pong,
     Pres,
+    Reca,
     Rname,
     RouterMessage,
     Rres,
@@ -103,7 +107,8 @@ from syncline.wire.smp.transmissions import (
     signed_bytes,
 )
 
-VERSIONS = st.integers(versions.VERSION_MIN, versions.VERSION_MAX)
+PUBLIC = range(versions.VERSION_MIN, versions.VERSION_MAX + 1)
+VERSIONS = st.sampled_from([*PUBLIC, versions.EXTENDED])
 SESSION_ID = bytes(range(32))
 
 ids = st.binary(max_size=30) | st.binary(min_size=255, max_size=255)
@@ -144,6 +149,18 @@ requests = st.one_of(
         st.none() | st.builds(LinkRequest, ids, ids, large, large),
     ),
 )
+digests = st.binary(min_size=16, max_size=16)
+set_hashes = st.builds(SetHashes, digests, digests)
+entity_ids = st.binary(min_size=24, max_size=24)
+states = st.builds(
+    SetState, st.integers(0, (1 << 63) - 1), st.integers(0, (1 << 63) - 1), digests, digests
+)
+
+
+def _soks_of(ids_hash: bytes, state: SetState, opening: bytes) -> Soks:
+    return Soks(state.count, ids_hash, state, opening)
+
+
 commands: st.SearchStrategy[Command] = st.one_of(
     st.builds(
         New,
@@ -157,8 +174,10 @@ commands: st.SearchStrategy[Command] = st.one_of(
     st.sampled_from(
         [Sub(), Ndel(), Get(), Off(), Del(), Que(), Nsub(), Ping(), Ldel(), Lget(), Subs(), Nsubs()]
     ),
-    st.builds(Subs, counts, hashes),
-    st.builds(Nsubs, counts, hashes),
+    st.builds(Subs, counts, hashes, st.none() | set_hashes),
+    st.builds(Nsubs, counts, hashes, st.none() | set_hashes),
+    st.builds(Recq, tails),
+    st.builds(Bus, st.lists(entity_ids, min_size=1, max_size=4).map(tuple)),
     st.builds(Key, auth_keys),
     st.builds(Skey, auth_keys),
     st.builds(Lkey, auth_keys),
@@ -203,6 +222,8 @@ messages: st.SearchStrategy[RouterMessage] = st.one_of(
     st.sampled_from([Ok(), End(), Pong(), Deld(), Alls(), Sok()]),
     st.builds(Sok, ids),
     st.builds(Soks, counts, hashes),
+    st.builds(_soks_of, hashes, states, tails),
+    st.builds(Reca, tails),
     st.builds(Ends, counts, hashes),
     st.builds(Msg, ids, tails),
     st.builds(Nmsg, st.binary(min_size=24, max_size=24), ids),
@@ -221,6 +242,7 @@ FIRST_VERSIONS: dict[type[object], int] = {
     **dict.fromkeys((Lset, Ldel, Lkey, Lget, Lnk), 15),
     **dict.fromkeys((Subs, Nsubs, Soks, Ends, Alls), 16),
     **dict.fromkeys((Rslv, Rname), 20),
+    **dict.fromkeys((Recq, Bus, Reca), versions.EXTENDED),
 }
 
 
@@ -235,8 +257,11 @@ def is_sayable(version: int, said: Command | RouterMessage) -> bool:
         case New(request=request, notifier=notifier):
             has_link = request is not None and request.link is not None
             return (version >= 15 or not has_link) and (version >= 17 or notifier is None)
-        case Subs(count=count) | Nsubs(count=count):
-            return version < 19 or count is not None
+        case Subs(count=count, hashes=told) | Nsubs(count=count, hashes=told):
+            is_whole = version < versions.EXTENDED or told is not None
+            return is_whole and (version < 19 or count is not None)
+        case Soks(state=state):
+            return version < versions.EXTENDED or state is not None
         case _:
             return True
 
@@ -252,6 +277,8 @@ def as_read(version: int, said: Command) -> Command:
             return Subs()
         case Nsubs() if version < 19:
             return Nsubs()
+        case Subs() | Nsubs() if version < versions.EXTENDED:
+            return replace(said, hashes=None)
         case _:
             return said
 
@@ -262,7 +289,11 @@ def as_told(version: int, said: RouterMessage) -> RouterMessage:
             return Ok()
         case Deld() if version < 10:
             return End()
-        case Soks() | Ends() if version < 19:
+        case Soks(count=count) if version < 19:
+            return Soks(count)
+        case Soks(count=count, ids_hash=ids_hash) if version < versions.EXTENDED:
+            return Soks(count, ids_hash)
+        case Ends() if version < 19:
             return replace(said, ids_hash=None)
         case Ids(mode=mode) if version < 15:
             told = (mode or QueueMode.CONTACT) if version >= 9 else None
@@ -480,6 +511,8 @@ def sound(version: int) -> Iterator[bytes]:
     nid, pair = Nid(b"n" * 24, key), NotifierKeys(auth, key)
     request = QueueRequest(QueueMode.CONTACT, LinkRequest(b"l" * 24, b"s" * 24, b"fix", b"user"))
     address = RouterAddress(bytes(32), ("a.example", "::1"), 443)
+    told_hashes = SetHashes(bytes(16), bytes(16))
+    state = SetState(3, 1, told_hashes.xor128, told_hashes.sum128)
     said: list[Command] = [
         New(
             auth,
@@ -489,13 +522,15 @@ def sound(version: int) -> Iterator[bytes]:
             request if version >= 15 else None,
             pair if version >= 17 else None,
         ),
-        *(Sub(), Subs(1, bytes(16)), Nsubs(1, bytes(16)), Key(auth), Rkey((auth, key)), Nkey(pair)),
+        *(Sub(), Subs(1, bytes(16), told_hashes), Nsubs(1, bytes(16), told_hashes)),
+        *(Key(auth), Rkey((auth, key)), Nkey(pair), Recq(b"part"), Bus((b"r" * 24, b"q" * 24))),
         *(Ack(b"m" * 24), Skey(auth), Send(b"T", b"hello"), Lset(b"l" * 24, b"fix", b"user")),
         *(Lkey(auth), Prxy(address, b"pw"), Pfwd(8, key, b"boxed"), Rfwd(b"boxed"), Rslv("a")),
     ]
     told: list[RouterMessage] = [
         Ids(b"r" * 24, b"s" * 24, key, QueueMode.MESSAGING, b"l" * 24, b"e" * 24, nid),
-        *(Sok(b"e" * 24), Soks(1, bytes(16)), Ends(1, bytes(16)), Msg(b"m" * 24, b"boxed"), nid),
+        *(Sok(b"e" * 24), Soks(1, bytes(16), state, b"opening"), Reca(b"part")),
+        *(Ends(1, bytes(16)), Msg(b"m" * 24, b"boxed"), nid),
         *(Nmsg(bytes(24), b"meta"), Lnk(b"s" * 24, b"fix", b"user"), Info(b"{}"), Ok(), Alls()),
         *(Pkey(b"id", VersionRange(6, 20), certified), Pres(b"boxed"), Rname(b"{}")),
         Err(failures.blocked("spam", 60)),
@@ -525,19 +560,16 @@ def sound(version: int) -> Iterator[bytes]:
     yield auth.encoded
 
 
-SOUND = {
-    version: list(sound(version))
-    for version in range(versions.VERSION_MIN, versions.VERSION_MAX + 1)
-}
+SOUND = {version: list(sound(version)) for version in (*PUBLIC, versions.EXTENDED)}
 WORDS = [each.__name__.upper().encode() for each in (*get_args(Command), *get_args(RouterMessage))]
 
 
 def test_every_command_and_message_with_parameters_is_mutated() -> None:
-    begun = {data.partition(b" ")[0] for data in SOUND[20]}
+    begun = {data.partition(b" ")[0] for data in SOUND[versions.EXTENDED]}
     with_parameters = {
         each.__name__.upper().encode()
         for each in (*get_args(Command), *get_args(RouterMessage))
-        if fields(each)
+        if each.__match_args__
     }
     assert with_parameters - begun <= {b"RRES"}
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from syncline.storage.opening import STORE_KINDS
+from syncline.storage.options import STORE_KINDS
 from tests.storage.under_test import StoreUnderTest
 
 VARIANTS = [*STORE_KINDS, "journal-upkeep", "log-upkeep"]

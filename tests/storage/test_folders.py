@@ -11,7 +11,7 @@ from syncline.errors import (
     StorageError,
     StoreLockedError,
 )
-from syncline.storage.opening import STORE_KINDS
+from syncline.storage.options import STORE_KINDS
 from tests.storage.under_test import StoreUnderTest
 
 KINDS_ON_DISK = [kind for kind in STORE_KINDS if kind != "memory"]

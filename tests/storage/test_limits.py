@@ -7,8 +7,7 @@ import pytest
 
 from syncline.errors import LimitExceededError, StoreBusyError
 from syncline.storage.base import Snapshot, Store, StreamKind
-from syncline.storage.opening import STORE_KINDS
-from syncline.storage.options import StoreOptions
+from syncline.storage.options import STORE_KINDS, StoreOptions
 from syncline.values import limits
 from syncline.values.ids import StreamId
 from tests.storage.under_test import StoreUnderTest, stream_id

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 from syncline.errors import SynclineError
 from syncline.storage.base import Batch, EntryKind, Job, Store, StreamKind, run_jobs
 from syncline.storage.memory import MemoryStore
-from syncline.storage.opening import STORE_KINDS
+from syncline.storage.options import STORE_KINDS
 from syncline.values import limits
 from syncline.values.ids import StreamId
 from tests.storage.broken_stores import BROKEN_STORES

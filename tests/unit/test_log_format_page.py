@@ -13,6 +13,7 @@ from syncline.storage.log.run_writer import write_run
 from syncline.storage.log.runs import Run
 from syncline.storage.log.scan import WholeBatch, batches, records_of
 from syncline.testing.files import SimulatedFiles
+from syncline.values.events import EventKind, encode_event
 from tests.documents import ROOT
 from tests.log_files import put
 
@@ -70,6 +71,7 @@ ENCODED: dict[str, Callable[[], bytes]] = {
     "create record": lambda: create_record()[0],
     "message record": lambda: message_record()[0],
     "acknowledgement row": lambda: log_format.ACK_ROW.pack(STREAM, 5 << 24 | 2),
+    "event row": lambda: encode_event(EventKind.DELIVERED, TIME_MS, STREAM, 0x72, 1, 1),
     "cursors payload": lambda: log_format.encode_cursors({b"a": 3, b"bc": 5}),
     "table header": lambda: log_format.encode_table_header(1024, START + 4096, 1, 0, 1),
     "search of a slot": search_of_a_slot,
@@ -155,9 +157,14 @@ def test_the_manifest_line_on_the_page_is_what_is_written_twice_and_read() -> No
 
 
 def test_the_page_names_each_kind_by_its_number() -> None:
-    named = dict(re.findall(r"^\| (\d) \| ([a-z ]+) \|", PAGE, re.MULTILINE))
-    assert {int(number): name for number, name in named.items()} == {
-        kind.value: kind.name.lower().replace("_", " ") for kind in RecordKind
+    tables = re.findall(r"^\| kind \|.*\n\|-.*\n((?:\|.*\n)+)", PAGE, re.MULTILINE)
+    records, events = (
+        {int(number): name for number, name in re.findall(r"\| (\d+) \| ([a-z ]+) \|", table)}
+        for table in tables
+    )
+    assert records == {kind.value: kind.name.lower().replace("_", " ") for kind in RecordKind}
+    assert events == {
+        kind.value: {"RESENT": "sent again"}.get(kind.name, kind.name.lower()) for kind in EventKind
     }
 
 

@@ -21,7 +21,7 @@ from syncline.cli.document_folders import (
     unused_folder,
 )
 from syncline.cli.output import JsonFlag, Output, printable
-from syncline.cli.router_client import RouterClient
+from syncline.cli.router_client import DEFAULT_URL, RouterClient, RouterOption
 from syncline.errors import ConfigError, InvalidMutationError, RefusedError, WrongKindError
 from syncline.values import limits
 from syncline.values.json_value import Json, JsonObject
@@ -30,13 +30,11 @@ from syncline.wire.names import check_document
 
 # Some of what was asked for could not be read.
 EXIT_INCOMPLETE = 1
-DEFAULT_URL = "http://127.0.0.1:8080"
 _PAGE_COUNT = 1_000
 
 app = typer.Typer(help="Look at documents, follow them, change them.", no_args_is_help=True)
 
 NameArgument = Annotated[str, typer.Argument(help="The document's name.", show_default=False)]
-RouterOption = Annotated[str, typer.Option("--url", help="The running router.")]
 EitherUrlOption = Annotated[
     str | None,
     typer.Option("--url", help=f"A running router; {DEFAULT_URL} if there is no --data."),

@@ -4,7 +4,7 @@ import secrets
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,6 +20,15 @@ from syncline.cli.folders import (
 )
 from syncline.cli.looking import EXIT_DAMAGED, read_whole
 from syncline.cli.output import JsonFlag, Output, bytes_text
+from syncline.cli.records_checks import (
+    examine_records,
+    facts_of,
+    print_salvage,
+    print_wrong_records,
+    repair_records,
+    salvage_facts,
+    salvage_records,
+)
 from syncline.cli.router_client import RouterClient, UrlOption
 from syncline.errors import (
     CorruptionError,
@@ -43,6 +52,8 @@ from syncline.storage.files import DiskFiles
 from syncline.storage.folder import LOCK_NAME
 from syncline.storage.inspection import Findings, Mends
 from syncline.storage.life import LIFE_BYTES, begin_life
+from syncline.storage.records.base import RecordsReport
+from syncline.storage.records.sqlite_salvage import Salvage
 
 TargetArgument = Annotated[Path, typer.Argument(help="A folder that is empty or not there yet.")]
 
@@ -158,9 +169,9 @@ def repair(
     """Keep what is readable of a damaged folder. Copies all of it before anything is changed."""
     output = Output(is_json=is_json)
     format_of(folder)
-    before = _read_or_explain(output, folder)
+    before = _State(_read_or_explain(output, folder), examine_records(output, folder))
     if before.is_whole or not apply:
-        _tell_repair(output, before, None, None)
+        _tell_repair(output, before, None, None, None)
         if not before.is_whole:
             raise typer.Exit(EXIT_DAMAGED)
         return
@@ -168,16 +179,48 @@ def repair(
     kept = folder.absolute().with_name(f"{folder.absolute().name}.before-repair-{stamp}")
     with _locked(folder):
         _copy(output, folder, kept)
+    if not before.findings.is_whole:
+        _mend_store(output, folder)
+    saved = None
+    if before.records is not None and not before.records.is_whole:
+        saved = _mend_records(output, folder, before.records)
+    after = _State(read_whole(output, folder), examine_records(output, folder))
+    _tell_repair(output, before, after, kept, saved)
+    if after.findings.damage or not after.are_records_whole:
+        raise typer.Exit(EXIT_DAMAGED)
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """A folder before a repair or after it."""
+
+    findings: Findings
+    records: RecordsReport | None
+
+    @property
+    def are_records_whole(self) -> bool:
+        return self.records is None or self.records.is_whole
+
+    @property
+    def is_whole(self) -> bool:
+        return self.findings.is_whole and self.are_records_whole
+
+
+def _mend_store(output: Output, folder: Path) -> None:
     with worked_on(folder) as store:
         # Opening has recovered what can be; the upkeep that is due may leave damaged files behind.
         if isinstance(store, Mends):
             with output.progress("writing anew", None) as bar:
                 bar.run_out(store.mend())
         run_jobs(store)
-    after = read_whole(output, folder)
-    _tell_repair(output, before, after, kept)
-    if after.damage:
-        raise typer.Exit(EXIT_DAMAGED)
+
+
+def _mend_records(output: Output, folder: Path, report: RecordsReport) -> Salvage | None:
+    """What was saved, where they had to be written anew."""
+    if report.damage:
+        return salvage_records(output, folder)
+    repair_records(output, folder)
+    return None
 
 
 def _read_or_explain(output: Output, folder: Path) -> Findings:
@@ -191,32 +234,49 @@ def _read_or_explain(output: Output, folder: Path) -> Findings:
 
 
 def _tell_repair(
-    output: Output, before: Findings, after: Findings | None, kept: Path | None
+    output: Output, before: _State, after: _State | None, kept: Path | None, saved: Salvage | None
 ) -> None:
     if output.is_json:
         output.json(
             {
                 "applied": after is not None,
                 "copy": None if kept is None else str(kept),
-                "before": _findings_facts(before),
-                "after": None if after is None else _findings_facts(after),
+                "before": _findings_facts(before.findings),
+                "after": None if after is None else _findings_facts(after.findings),
+                "records": {
+                    "before": facts_of(before.records),
+                    "after": None if after is None else facts_of(after.records),
+                    "saved": None if saved is None else salvage_facts(saved),
+                },
             }
         )
         return
     if before.is_whole:
         output.line("nothing to repair: everything is readable", style="green")
         return
-    output.line(
-        f"{before.entry_count} entries in {before.stream_count} queues and documents are readable, "
-        f"{before.missing_count} are not; {len(before.damage)} places are damaged"
-    )
+    if not before.findings.is_whole:
+        _tell_store(output, before.findings)
+    if not before.are_records_whole:
+        print_wrong_records(output, facts_of(before.records))
     if after is None:
         output.line("nothing was changed; --apply copies the folder, then keeps what is readable")
         return
     output.line(f"the folder as it was is in {kept}")
+    if not before.findings.is_whole:
+        output.line(
+            f"kept {after.findings.entry_count} entries; {len(after.findings.damage)} damaged "
+            f"places are left, {after.findings.missing_count} entries are gone"
+        )
+    if saved is not None:
+        print_salvage(output, saved)
+    if not before.are_records_whole:
+        print_wrong_records(output, facts_of(after.records))
+
+
+def _tell_store(output: Output, findings: Findings) -> None:
     output.line(
-        f"kept {after.entry_count} entries; {len(after.damage)} damaged places are left, "
-        f"{after.missing_count} entries are gone"
+        f"{findings.entry_count} entries in {findings.stream_count} queues and documents are "
+        f"readable, {findings.missing_count} are not; {len(findings.damage)} places are damaged"
     )
 
 

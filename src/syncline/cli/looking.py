@@ -18,8 +18,16 @@ from syncline.cli.document_folders import (
 )
 from syncline.cli.folders import DEFAULT_FOLDER, FolderArgument, format_of, looked_at, whole_path
 from syncline.cli.output import JsonFlag, Output
+from syncline.cli.records_checks import (
+    check_router,
+    examine_records,
+    facts_of,
+    print_records,
+    repair_records,
+)
 from syncline.cli.router_client import RouterClient, UrlOption
 from syncline.cli.tailing import Printed, read_folder, read_router
+from syncline.errors import RefusedError
 from syncline.server.health import damage_facts
 from syncline.storage.base import Damage, Store, StreamKind
 from syncline.storage.copies import MANIFEST_NAME, check_copy, folder_bytes, read_manifest
@@ -136,18 +144,39 @@ def _print_damage(output: Output, damage: tuple[Damage, ...]) -> None:
     output.table(f"damage in {len(damage)} places", shown, rows)
 
 
-def verify(folder: FolderArgument = DEFAULT_FOLDER, is_json: JsonFlag = False) -> None:
-    """Read everything and check it; exit code 1 if anything is damaged.
+def verify(
+    folder: FolderArgument = DEFAULT_FOLDER,
+    url: UrlOption = None,
+    repair: Annotated[
+        bool,
+        typer.Option("--repair", help="Set digests and counters of the records right."),
+    ] = False,
+    is_json: JsonFlag = False,
+) -> None:
+    """Read everything and check it; exit code 1 if anything is damaged, and stays so.
 
-    A backup is checked against its list of hashes first.
+    A backup is checked against its list of hashes first. With --url a running router checks its
+    records: queues, services, and the digests of their sets.
     """
     output = Output(is_json=is_json)
+    if url is not None:
+        facts = check_router(output, RouterClient(url), repairs=repair)
+        _tell_records(output, facts)
+        return
     format_of(folder)
+    if repair and (folder / MANIFEST_NAME).exists():
+        raise RefusedError(f"{folder} is a backup; make a data folder of it, then repair that")
     checked_file_count = _verify_copy(output, folder)
     findings = read_whole(output, folder)
+    report = (repair_records if repair else examine_records)(output, folder)
+    is_whole = findings.is_whole and (report is None or report.is_left_whole)
     if is_json:
         facts = asdict(findings) | {"damage": [damage_facts(each) for each in findings.damage]}
-        output.json(facts | {"whole": findings.is_whole, "checked_files": checked_file_count})
+        output.json(
+            facts
+            | {"whole": is_whole, "checked_files": checked_file_count}
+            | {"records": facts_of(report)}
+        )
     else:
         output.facts(
             "read",
@@ -159,7 +188,17 @@ def verify(folder: FolderArgument = DEFAULT_FOLDER, is_json: JsonFlag = False) -
             },
         )
         _print_damage(output, findings.damage)
-    if not findings.is_whole:
+        print_records(output, facts_of(report))
+    if not is_whole:
+        raise typer.Exit(EXIT_DAMAGED)
+
+
+def _tell_records(output: Output, facts: dict[str, Any]) -> None:
+    if output.is_json:
+        output.json({"whole": facts["left_whole"], "records": facts})
+    else:
+        print_records(output, facts)
+    if not facts["left_whole"]:
         raise typer.Exit(EXIT_DAMAGED)
 
 

@@ -6,33 +6,78 @@ sentence says why; 3 the device failed while serving.
 
 import sys
 import traceback
-from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Final
 
-import msgspec
 import typer
-from rich.console import Console
-from rich.markup import escape
 
-from syncline.cli import (
-    certificates,
-    configuring,
-    doctoring,
-    documents,
-    exchanging,
-    keeping,
-    looking,
-    pipelines,
-    services,
-    serving,
-    smp_queues,
-)
+from syncline.cli.lazy_verbs import Verb, lazy_group
 from syncline.errors import SynclineError
 
 EXIT_FAILED = 2
 
+# Each with the beginning of its help, in the order in which they are listed.
+VERBS: Final = {
+    "serve": Verb(
+        "syncline.cli.serving:serve",
+        "Start a router; it stops on Ctrl-C or SIGTERM and loses nothing that it acknowledged.",
+    ),
+    "inspect": Verb(
+        "syncline.cli.looking:inspect",
+        "Say what is in a data folder: queues, documents, files, bytes, damage.",
+    ),
+    "tail": Verb(
+        "syncline.cli.looking:tail",
+        "Print messages of a queue, or of all, from a data folder or a running router.",
+    ),
+    "verify": Verb(
+        "syncline.cli.looking:verify",
+        "Read everything and check it; exit code 1 if anything is damaged, and stays so.",
+    ),
+    "repair": Verb(
+        "syncline.cli.keeping:repair",
+        "Keep what is readable of a damaged folder. Copies all of it before anything is changed.",
+    ),
+    "backup": Verb(
+        "syncline.cli.keeping:backup",
+        "Copy a data folder with a list of hashes; with --url from a router while it serves.",
+    ),
+    "restore": Verb(
+        "syncline.cli.keeping:restore",
+        "Check the hashes of a backup and make a data folder of it.",
+    ),
+    "export": Verb(
+        "syncline.cli.exchanging:export",
+        "Write everything of a data folder in another layout. The folder stays as it is.",
+    ),
+    "import": Verb(
+        "syncline.cli.exchanging:import_",
+        "Make a data folder of what another layout holds. The source stays as it is.",
+    ),
+    "config": Verb(
+        "syncline.cli.configuring:config",
+        "Print every setting, its value, and where that came from.",
+    ),
+    "doctor": Verb(
+        "syncline.cli.doctoring:doctor",
+        "Say what is installed, what is missing, and how fast the disk makes things durable.",
+    ),
+    "pipeline": Verb("syncline.cli.pipelines:app", "Jobs on Spark over what routers wrote."),
+    "document": Verb("syncline.cli.documents:app", "Look at documents, follow them, change them."),
+    "queue": Verb("syncline.cli.smp_queues:app", "Make queues at an SMP router, send and receive."),
+    "service": Verb(
+        "syncline.cli.services:app", "List services, replace their certificates, delete them."
+    ),
+    "drift": Verb(
+        "syncline.cli.drifting:app", "Find and repair differences between two sets of queue ids."
+    ),
+    "certificate": Verb(
+        "syncline.cli.certificates:app", "Show and renew the certificates for SMP."
+    ),
+}
+
 app = typer.Typer(
     name="syncline",
+    cls=lazy_group(VERBS),
     help="A durable sync router, and tools for its data folder.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -42,6 +87,8 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
+        from importlib.metadata import version
+
         typer.echo(f"syncline {version('syncline')}")
         raise typer.Exit
 
@@ -58,24 +105,6 @@ def options(
     ] = False,
 ) -> None:
     """Options of every verb; what they mean is decided in `main`."""
-
-
-app.command("serve")(serving.serve)
-app.command("inspect")(looking.inspect)
-app.command("tail")(looking.tail)
-app.add_typer(documents.app, name="document")
-app.add_typer(smp_queues.app, name="queue")
-app.add_typer(services.app, name="service")
-app.add_typer(certificates.app, name="certificate")
-app.command("verify")(looking.verify)
-app.command("repair")(keeping.repair)
-app.command("backup")(keeping.backup)
-app.command("restore")(keeping.restore)
-app.command("export")(exchanging.export)
-app.command("import")(exchanging.import_)
-app.command("config")(configuring.config)
-app.command("doctor")(doctoring.doctor)
-app.add_typer(pipelines.app, name="pipeline")
 
 
 def main() -> None:
@@ -97,6 +126,8 @@ def _explain(error: SynclineError) -> None:
     if "--debug" in sys.argv:
         traceback.print_exc()
     if "--json" in sys.argv:
+        import msgspec
+
         facts = {
             "error": type(error).__name__,
             "message": str(error),
@@ -104,5 +135,9 @@ def _explain(error: SynclineError) -> None:
         }
         sys.stderr.write(msgspec.json.encode(facts).decode() + "\n")
     else:
+        # For this alone: it takes longer than all of the rest.
+        from rich.console import Console
+        from rich.markup import escape
+
         console = Console(stderr=True, highlight=False, soft_wrap=True)
         console.print(f"[bold red]error:[/] {escape(str(error))}")

@@ -20,11 +20,13 @@ from syncline.errors import (
     UnknownDocumentError,
 )
 
+DEFAULT_URL = "http://127.0.0.1:8080"
 TIMEOUT_SECONDS = 60.0
 _LINE_BYTES_MAX = 1 << 16
 
+RouterOption = Annotated[str, typer.Option("--url", help="The running router.")]
 UrlOption = Annotated[
-    str | None, typer.Option("--url", help="A running router, as http://127.0.0.1:8080.")
+    str | None, typer.Option("--url", help=f"A running router, as {DEFAULT_URL}.")
 ]
 
 

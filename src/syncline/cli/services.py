@@ -5,9 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from syncline.cli.documents import DEFAULT_URL, RouterOption
 from syncline.cli.output import JsonFlag, Output
-from syncline.cli.router_client import RouterClient
+from syncline.cli.router_client import DEFAULT_URL, RouterClient, RouterOption
 from syncline.errors import ConfigError
 
 app = typer.Typer(

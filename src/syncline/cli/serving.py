@@ -46,6 +46,13 @@ def serve(
     store: Annotated[
         str | None, typer.Option(help="auto, log, journal or memory [store.kind].")
     ] = None,
+    recompute_digests: Annotated[
+        bool,
+        typer.Option(
+            "--recompute-digests",
+            help="First compare all sets of services with their digests [smp.recompute_digests].",
+        ),
+    ] = False,
     file: ConfigOption = None,
     sets: SetOption = None,
     is_json: JsonFlag = False,
@@ -57,6 +64,7 @@ def serve(
         "http.port": port,
         "smp.port": smp_port,
         "store.kind": store,
+        "smp.recompute_digests": "true" if recompute_digests else None,
     }
     flags = {key: str(value) for key, value in given.items() if value is not None}
     settings = effective_config(file, flags, sets).settings

@@ -66,8 +66,7 @@ class Subscribed:
         return self.fold is not None
 
 
-@dataclass(frozen=True, slots=True)
-class Acknowledged:
+class Acknowledged(NamedTuple):
     """`seq`: it and everything below may go. `is_get`: do not answer with the next message."""
 
     seq: int

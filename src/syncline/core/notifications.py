@@ -83,6 +83,11 @@ class Notifications(Subscriptions[Reader]):
         self._drop(queue)
         return super().deleted(queue, service, by=by)
 
+    def dissociated(self, queue: bytes, service: bytes, *, by: int) -> list[Effect]:
+        if (waiting := self._waiting.get(queue)) is not None:
+            self._associate(queue, waiting, None)
+        return super().dissociated(queue, service, by=by)
+
     def forget(self, queue: bytes, service: bytes | None) -> None:
         super().forget(queue, service)
         if (waiting := self._waiting.get(queue)) is not None:

@@ -146,6 +146,13 @@ class Subscriptions(Generic[R]):
             return []
         return [Deleted(reader.session, queue)]
 
+    def dissociated(self, queue: bytes, service: bytes, *, by: int) -> list[Effect]:
+        """The queue is nobody's from now on. `by`: the session that did it on the service's behalf.
+
+        Another session that speaks for the service has lost it.
+        """
+        return self._taken_from(self._owners.get(service), queue, by)
+
     def forget(self, queue: bytes, service: bytes | None) -> None:
         """Nobody reads it any longer, and nobody has to be told."""
         for reader in (self.reader_of(queue, service), self._subscribers.pop(queue, None)):

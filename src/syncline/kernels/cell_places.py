@@ -17,6 +17,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from syncline.kernels.compiled import WORD_ROWS_OUT, WORDS, Loop
+
 HASH_BITS: Final = 48
 # Nobody makes more for a peer, whatever it asks for. More than these differ: there are better ways.
 CELL_COUNT_MAX: Final = 1 << 17
@@ -104,6 +106,8 @@ class Places:
             raise ValueError(f"a sketch has 1 to {CELL_COUNT_MAX} cells, not {cell_count}")
         self.cell_count = cell_count
         self._levels = list(levels(cell_count))
+        self._starts = _words([start for start, _ in self._levels])
+        self._sizes = _words([size for _, size in self._levels])
         tables = [_light_table(*level) for level in self._levels]
         self._multipliers = _words([_multiplier(level, 0) for level in range(len(tables))])
         self._shifts = _words([65 - len(table).bit_length() for table in tables])
@@ -142,6 +146,34 @@ class Places:
             product >>= _U32
             product += self._heavy_firsts[column] - np.uint64(start)
             yield product.view(np.int64), start, size
+
+    @property
+    def can_add(self) -> bool:
+        """Whether `add` can be called: it is there in compiled form alone."""
+        return ADDING.compiled is not None
+
+    def add(self, mixed: Words, below: Words, above: Words, sums: Words) -> None:
+        """Add two numbers of each id to all its cells. `sums` is what `sums_of_none` made."""
+        add_to_cells = ADDING.compiled
+        assert add_to_cells is not None
+        add_to_cells(mixed, below, above, *self.layout, sums)
+
+    @property
+    def layout(self) -> tuple[Words, Words, Words, Words, Words, Words, Words]:
+        """What the loop of `add` goes by."""
+        return (
+            self._multipliers,
+            self._shifts,
+            self._starts,
+            self._sizes,
+            self._heavy_multipliers,
+            self._heavy_firsts,
+            self._heavy_widths,
+        )
+
+    def sums_of_none(self) -> Words:
+        """Two numbers for each cell, to the end of the last level."""
+        return np.zeros((sum(self._levels[-1]), 2), np.uint64)
 
     def of_each(self, mixed: Words) -> Indices:
         """For hundreds of ids at once: a row of cells for each; -1 is none."""
@@ -210,3 +242,53 @@ def _words(numbers: list[int]) -> Words:
 def _is_heavy(mixed: Words) -> npt.NDArray[np.bool_]:
     is_heavy: npt.NDArray[np.bool_] = mixed & np.uint64(15) < np.uint64(_HEAVY_OF_16)
     return is_heavy
+
+
+# ---------------------------------------------------------------------------------------- compiled
+
+_FIFTEEN: Final = np.uint64(15)
+_SIXTEEN: Final = np.uint64(16)
+_HEAVY_WORD: Final = np.uint64(_HEAVY_OF_16)
+_SLOPE_WORD: Final = np.uint64(_SLOPE)
+_SLOPE_REST: Final = np.uint64(65_536 - _SLOPE)
+
+
+def _add_to_cells(
+    mixed: Words,
+    below: Words,
+    above: Words,
+    multipliers: Words,
+    shifts: Words,
+    starts: Words,
+    sizes: Words,
+    heavy_multipliers: Words,
+    heavy_firsts: Words,
+    heavy_widths: Words,
+    sums: Words,
+) -> None:
+    """As `_light_places` and `_heavy_places`, an id at a time.
+
+    Multiplying is quicker here than looking into the tables of the levels, which outgrow the cache.
+    """
+    for row in range(len(mixed)):
+        number, lower, upper = mixed[row], below[row], above[row]
+        if number & _FIFTEEN < _HEAVY_WORD:
+            for part in range(len(heavy_multipliers)):
+                product = (number * heavy_multipliers[part]) >> _U32
+                cell = heavy_firsts[part] + ((product * heavy_widths[part]) >> _U32)
+                sums[cell, 0] += lower
+                sums[cell, 1] += upper
+        else:
+            for level in range(len(multipliers)):
+                # The leading bits alone, as many as the tables have steps.
+                step = (number * multipliers[level]) >> shifts[level]
+                place = step << (shifts[level] - _U32)
+                if level > 0:
+                    slope = _SLOPE_WORD + ((_SLOPE_REST * place) >> _U32)
+                    place = (place * slope) >> _SIXTEEN
+                cell = starts[level] + ((place * sizes[level]) >> _U32)
+                sums[cell, 0] += lower
+                sums[cell, 1] += upper
+
+
+ADDING: Final = Loop(_add_to_cells, *[WORDS] * 10, WORD_ROWS_OUT)

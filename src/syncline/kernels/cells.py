@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from syncline.kernels.cell_places import HASH_BITS, Places, Words, mixed_words, places
+from syncline.kernels.ranges import distinct
 from syncline.values.reconciliation import CELL_BYTES
 
 CODE_MASK: Final = (1 << 72) - 1
@@ -104,13 +105,15 @@ class Cells:
 
 def sketch(hashes: Words, cell_count: int) -> Cells:
     """The first cells of a set given by the 48-bit hashes of its ids."""
-    low, high = np.zeros(cell_count, np.uint64), np.zeros(cell_count, np.uint64)
     layout = places(cell_count)
+    if layout.can_add:
+        return _sketch_compiled(hashes, layout)
+    low, high = np.zeros(cell_count, np.uint64), np.zeros(cell_count, np.uint64)
     for start in range(0, len(hashes), _PIECE_ROWS):
         piece = hashes[start : start + _PIECE_ROWS]
         mixed = mixed_words(piece)
         # Sums of so few numbers of 36 bits are exact in floating point, which NumPy adds fastest.
-        halves = _halves(piece, mixed)
+        halves = [half.astype(np.float64) for half in _halves(piece, mixed)]
         for chosen, in_each in layout.of_many(mixed):
             parts = halves[0][chosen], halves[1][chosen]
             for at, first, size in in_each:
@@ -121,9 +124,20 @@ def sketch(hashes: Words, cell_count: int) -> Cells:
     return Cells(low, high).normalised()
 
 
-def _halves(hashes: Words, mixed: Words) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _sketch_compiled(hashes: Words, layout: Places) -> Cells:
+    sums = layout.sums_of_none()
+    for start in range(0, len(hashes), _PIECE_ROWS):
+        piece = hashes[start : start + _PIECE_ROWS]
+        mixed = mixed_words(piece)
+        layout.add(mixed, *_halves(piece, mixed), sums)
+    within = sums[: layout.cell_count]
+    return Cells(within[:, 0], within[:, 1]).normalised()
+
+
+def _halves(hashes: Words, mixed: Words) -> tuple[Words, Words]:
+    """Of the codes, the lower one first."""
     above = hashes >> _HALF_BITS | mixed >> _CHECK_SHIFT << _UPPER_HASH
-    return (hashes & _HALF_MASK).astype(np.float64), above.astype(np.float64)
+    return hashes & _HALF_MASK, above
 
 
 # ----------------------------------------------------------------------------------------- reading
@@ -207,7 +221,7 @@ def _take(left: Cells, pure: _Pure) -> npt.NDArray[np.int64]:
     at = pure.cells[rows, columns]
     np.add.at(left.low, at, low[rows])
     np.add.at(left.high, at, high[rows])
-    touched = np.unique(at)
+    touched = distinct(at)
     settled = left.chosen(touched).normalised()
     left.low[touched], left.high[touched] = settled.low, settled.high
     return touched

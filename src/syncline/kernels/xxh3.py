@@ -3,8 +3,7 @@
 For 24 bytes the hash reads three little-endian words and mixes them pairwise with the first four
 words of a fixed secret, to which the seed is added and from which it is taken in turn. NumPy has no
 128-bit product, so it is put together from products of 32-bit halves. Work goes in pieces that
-stay in the processor's cache. With numba, one pass over each id does the same; it is used if it is
-there.
+stay in the processor's cache. Where compiled forms are ready, one pass over each id does the same.
 """
 
 from typing import Final
@@ -12,11 +11,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from syncline.kernels.compiled import compiled
+from syncline.kernels.compiled import WORD, WORD_ROWS, WORDS, WORDS_OUT, Loop
 
 ID_BYTES: Final = 24
 # Rows in one piece: some dozen columns of 64 bits stay in the cache.
 PIECE_ROWS: Final = 8_192
+_SUMMED_ROWS: Final = 2 * PIECE_ROWS
 
 Words = npt.NDArray[np.uint64]
 Ids = npt.NDArray[np.uint8]
@@ -61,7 +61,7 @@ def xxh3_128(ids: Ids | bytes, seed: int = 0) -> tuple[Words, Words]:
     words = rows.view("<u8")
     high, low = np.empty(len(rows), np.uint64), np.empty(len(rows), np.uint64)
     secrets, length_word = _secrets(seed), np.uint64(_length_word(seed))
-    hash_rows = compiled(_hash_rows)
+    hash_rows = HASHING.compiled
     if hash_rows is not None:
         hash_rows(words, secrets, length_word, high, low)
         return high, low
@@ -78,18 +78,33 @@ def salted(ids: Ids | bytes, salt: bytes) -> Words:
 
 def xor_and_sum(high: Words, low: Words) -> tuple[int, int]:
     """XOR of 128-bit numbers given in halves, and their sum modulo 2^128."""
-    xor = int(np.bitwise_xor.reduce(high)) << 64 | int(np.bitwise_xor.reduce(low))
-    return xor, (_sum(high) << 64) + _sum(low) & (1 << 128) - 1
+    upper_xor, upper_sum = _xor_and_sum_of_halves(high)
+    lower_xor, lower_sum = _xor_and_sum_of_halves(low)
+    return upper_xor << 64 | lower_xor, (upper_sum << 64) + lower_sum & (1 << 128) - 1
 
 
 def digest(ids: Ids | bytes) -> tuple[int, int]:
     """XOR and sum of the hashes of all ids."""
-    return xor_and_sum(*xxh3_128(ids))
+    rows = as_rows(ids)
+    xor, total = 0, 0
+    # In pieces, so that the hashes of one stay in the cache until they are summed.
+    for start in range(0, len(rows), _SUMMED_ROWS):
+        piece_xor, piece_sum = xor_and_sum(*xxh3_128(rows[start : start + _SUMMED_ROWS]))
+        xor, total = xor ^ piece_xor, total + piece_sum
+    return xor, total & (1 << 128) - 1
 
 
-def _sum(words: Words) -> int:
-    """Without overflow, whatever the count: the halves are summed apart."""
-    return (int((words >> _HALF).sum()) << 32) + int((words & _LOW_HALF).sum())
+def _xor_and_sum_of_halves(words: Words) -> tuple[int, int]:
+    """The sum is without overflow, whatever the count: of each word the halves are summed apart."""
+    sum_words = SUMMING.compiled
+    if sum_words is not None:
+        sums = np.zeros(3, np.uint64)
+        sum_words(np.ascontiguousarray(words), sums)
+        xor, upper, lower = sums.tolist()
+    else:
+        xor = int(np.bitwise_xor.reduce(words))
+        upper, lower = int((words >> _HALF).sum()), int((words & _LOW_HALF).sum())
+    return xor, (upper << 32) + lower
 
 
 def _secrets(seed: int) -> Words:
@@ -172,3 +187,17 @@ def _hash_rows(
         added = (added ^ (added >> _SHIFT)) * _AVALANCHE_WORD
         high[row] = _ZERO - (mixed ^ (mixed >> _HALF))
         low[row] = added ^ (added >> _HALF)
+
+
+def _sum_words(words: Words, sums: Words) -> None:
+    """XOR of all, sum of their upper halves, sum of their lower ones."""
+    xor, upper, lower = _ZERO, _ZERO, _ZERO
+    for word in words:
+        xor ^= word
+        upper += word >> _HALF
+        lower += word & _LOW_HALF
+    sums[0], sums[1], sums[2] = xor, upper, lower
+
+
+HASHING: Final = Loop(_hash_rows, WORD_ROWS, WORDS, WORD, WORDS_OUT, WORDS_OUT)
+SUMMING: Final = Loop(_sum_words, WORDS, WORDS_OUT)

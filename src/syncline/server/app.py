@@ -25,6 +25,7 @@ from syncline.server.committer import Committer
 from syncline.server.config import check_token
 from syncline.server.document_faces import open_documents
 from syncline.server.documents import Documents
+from syncline.server.events import note_start
 from syncline.server.gathering import WebSockets
 from syncline.server.health import Health, Stage
 from syncline.server.hot_backup import HotBackup
@@ -162,6 +163,8 @@ class Router:
         smp_listener: socket.socket | None,
     ) -> int:
         committer = Committer.on_thread(store)
+        if self._settings.audit_events:
+            note_start(store, clock_ms())
         queues = Queues(
             store, committer, clock_ms, secrets.token_bytes, self._settings.queues_quota_default
         )
@@ -251,7 +254,9 @@ class Router:
         return documents
 
     async def _open_smp(self, store: Store, committer: Committer, queues: Queues) -> Smp:
-        records = await asyncio.to_thread(open_records, self._settings, self._folder, self._files)
+        records = await asyncio.to_thread(
+            open_records, self._settings, self._folder, self._files, self._log
+        )
         return Smp(self._settings, store, committer, records, queues, clock_ms, self._log)
 
     def _free_bytes(self) -> int:

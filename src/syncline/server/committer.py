@@ -104,6 +104,8 @@ class Committer:
         # How far the disk is: bytes for a store that cuts batches, batches for the others.
         self._reached = 0
         self._progress = asyncio.Event()
+        # An event of its own: who only waits for the end must not be woken by every batch.
+        self._has_failed = asyncio.Event()
         self._limit_batches()
 
     @classmethod
@@ -177,8 +179,8 @@ class Committer:
 
     async def failed(self) -> StorageError:
         """Wait for the failure that ends the process."""
-        while self.failure is None:
-            await self._progress.wait()
+        await self._has_failed.wait()
+        assert self.failure is not None
         return self.failure
 
     @property
@@ -328,6 +330,7 @@ class Committer:
     def _stop(self, failure: StorageError) -> None:
         """Nobody knows what is on the disk. Nothing is acknowledged from here on."""
         self.failure = failure
+        self._has_failed.set()
         waiters = self._waiters
         told = [*waiters.pop_writes(), *waiters.pop_placed(), *waiters.pop_unplaced()]
         self._tell_and_turn_over(told, failure)

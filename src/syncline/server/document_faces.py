@@ -6,6 +6,7 @@ from syncline.server.cable_face import PATH as CABLE_PATH
 from syncline.server.cable_face import CableFace
 from syncline.server.committer import Committer
 from syncline.server.documents import Documents
+from syncline.server.events import Events
 from syncline.server.gathering import WebSockets
 from syncline.server.open_document import DocumentOptions
 from syncline.server.sessions import Sessions
@@ -16,6 +17,7 @@ from syncline.server.yjs_face import PREFIX as YJS_PREFIX
 from syncline.server.yjs_face import YjsFace
 from syncline.server.yjs_rooms import YjsRooms
 from syncline.storage.base import Store
+from syncline.values.events import Face
 
 
 def options_of(settings: Settings, life: bytes) -> DocumentOptions:
@@ -45,7 +47,8 @@ def open_documents(
 ) -> Documents:
     """Let WebSockets in to the documents of a store that is open."""
     options = options_of(settings, life)
-    documents = Documents(store, committer, clock_ms, random_bytes, options, press)
+    events = Events.of(store, clock_ms, Face.DOCUMENTS, is_wanted=settings.audit_events)
+    documents = Documents(store, committer, clock_ms, random_bytes, options, press, events)
     sync = SyncFace(
         documents,
         Sessions(clock_ms, options.resume_ms),

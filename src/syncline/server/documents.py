@@ -31,6 +31,7 @@ from syncline.errors import (
 )
 from syncline.server.checking import Checks
 from syncline.server.committer import Committer
+from syncline.server.events import Events
 from syncline.server.grouping import Grouping
 from syncline.server.listing import page_of
 from syncline.server.open_document import (
@@ -84,6 +85,7 @@ class Documents:
         random_bytes: Callable[[int], bytes],
         options: DocumentOptions | None = None,
         press: Callable[[], None] = lambda: None,
+        events: Events | None = None,
     ) -> None:
         """`press` asks for upkeep at once: the store cannot take more without it."""
         self.counters = DocumentCounters()
@@ -93,6 +95,7 @@ class Documents:
         self._clock_ms = clock_ms
         self._random_bytes = random_bytes
         self._press = press
+        self._events = events
         # Faces wait here with what the store has no room for yet, such as new documents.
         self.patience = Patience(press)
         # Where they have large updates looked at.
@@ -130,6 +133,8 @@ class Documents:
     ) -> Member:
         self._joined_count += 1
         self._member_count_of[way] = self._member_count_of.get(way, 0) + 1
+        if self._events is not None:
+            self._events.connected(self._joined_count)
         return Member(self._joined_count, author, way, dialect, listener, acknowledges)
 
     def leave(self, member: Member, *, keeps_places: bool = False) -> None:
@@ -144,6 +149,8 @@ class Documents:
             self._look_after(document)
         member.documents.clear()
         member.behind.clear()
+        if self._events is not None:
+            self._events.disconnected(member.connection)
 
     # Documents.
 
@@ -201,7 +208,7 @@ class Documents:
         document = self._open.get(name)
         if document is None:
             try:
-                document = load(name, self._store, self.options)
+                document = load(name, self._store, self.options, self._events)
             except UnknownQueueError:
                 document = self._created(name, kind, may_create)
             self._open[name] = document
@@ -214,7 +221,8 @@ class Documents:
             raise UnknownDocumentError(f"there is no document {name!r}")
         incarnation = self._random_bytes(INCARNATION_BYTES)
         try:
-            return create(name, kind, incarnation, self._store, self.options, self._clock_ms())
+            now_ms = self._clock_ms()
+            return create(name, kind, incarnation, self._store, self.options, now_ms, self._events)
         except StoreBusyError:
             self._press()
             raise
@@ -377,6 +385,8 @@ class Documents:
         document = self._open[name]
         machine = document.machine
         if machine.acknowledge(member.connection, epoch, seq, self._clock_ms()):
+            if self._events is not None:
+                self._events.acknowledged(document.stream, member.connection, seq)
             reader = member.documents[name]
             if machine.pending(reader.subscription):
                 self.feed(member, name)
@@ -398,6 +408,8 @@ class Documents:
             member = reader.member
             member.documents.pop(document.name, None)
             member.behind.pop(document.name, None)
+            if self._events is not None:
+                self._events.unsubscribed(document.stream, member.connection)
             reader.member.listener.ended(document, reader.subscription, error)
 
     # Upkeep.
@@ -458,6 +470,9 @@ class Documents:
                 self._evict(document, reader)
         for subscription in machine.send_again(now_ms):
             self.counters.resent_count += 1
+            if self._events is not None:
+                number, acked = subscription.connection, subscription.acked
+                self._events.sent_again(document.stream, number, acked + 1, machine.head)
             self.feed(document.readers[subscription.connection].member, document.name)
         machine.unpark_before(now_ms - self.options.resume_ms)
         document.truncate()
@@ -484,6 +499,9 @@ class Documents:
         self.counters.evicted_count += 1
         document.evicted_count += 1
         member = reader.member
+        if self._events is not None:
+            subscription = reader.subscription
+            self._events.evicted(document.stream, member.connection, subscription.acked)
         member.documents.pop(document.name, None)
         member.behind.pop(document.name, None)
         document.leave(reader.subscription.connection)

@@ -19,6 +19,7 @@ from syncline.core.document import Clocks, Document, Repeated, Subscription
 from syncline.core.kinds import Folding, folding
 from syncline.core.tracker import LagRules
 from syncline.errors import CorruptionError, DocumentFullError, SynclineError
+from syncline.server.events import Events
 from syncline.storage.base import Store, StreamKind
 from syncline.storage.documents import (
     SNAPSHOT_VERSION,
@@ -142,6 +143,7 @@ class OpenDocument:
 
     __slots__ = (
         "_bytes_since_snapshot",
+        "_events",
         "_options",
         "_recent",
         "_recent_bytes",
@@ -172,6 +174,7 @@ class OpenDocument:
         machine: Document,
         store: Store,
         options: DocumentOptions,
+        events: Events | None = None,
     ) -> None:
         self.name = name
         self.kind = kind
@@ -188,6 +191,7 @@ class OpenDocument:
         self.evicted_count = 0
         self._store = store
         self._options = options
+        self._events = events
         # Staged, not durable, with what the folding prepared.
         self._staged: deque[tuple[Update, Any]] = deque()
         self._staged_bytes = 0
@@ -303,6 +307,9 @@ class OpenDocument:
             else:
                 behind.append(reader)
         machine.handed_to_head(handed, now_ms)
+        if self._events is not None and handed:
+            numbers = [subscription.connection for subscription in handed]
+            self._events.delivered_to_all(self.stream, numbers, old_head + 1, machine.head)
         return behind
 
     def _frames(self, reader: Reader, updates: list[Update]) -> bytes:
@@ -335,6 +342,9 @@ class OpenDocument:
         if frames := self._frames(reader, updates):
             reader.way.send_framed(frames)
         machine.handed_over(subscription, updates[-1].seq, now_ms)
+        if self._events is not None:
+            number, last = subscription.connection, updates[-1].seq
+            self._events.delivered(self.stream, number, updates[0].seq, last)
         return bool(machine.pending(subscription))
 
     def _take(self, from_seq: int, count: int) -> list[Update]:
@@ -353,6 +363,9 @@ class OpenDocument:
 
     def add_reader(self, subscription: Subscription, member: Member) -> Reader:
         reader = self.readers[member.connection] = Reader(self, subscription, member)
+        if self._events is not None:
+            first = subscription.sent + 1
+            self._events.subscribed(self.stream, member.connection, first, subscription.author)
         return reader
 
     def leave(self, connection: int, *, parked_ms: int | None = None) -> None:
@@ -363,6 +376,8 @@ class OpenDocument:
         reader = self.readers.pop(connection, None)
         if reader is None:
             return
+        if self._events is not None:
+            self._events.unsubscribed(self.stream, connection)
         if parked_ms is not None:
             self.machine.park(connection, parked_ms)
         else:
@@ -453,7 +468,9 @@ def read_updates(
         yield Update(entry.seq, entry.time_ms, author, clock, body)
 
 
-def load(name: str, store: Store, options: DocumentOptions) -> OpenDocument:
+def load(
+    name: str, store: Store, options: DocumentOptions, events: Events | None = None
+) -> OpenDocument:
     """Open a document that exists: its snapshot, and what came after.
 
     Raises UnknownQueueError if it does not, CorruptionError if it cannot be read.
@@ -478,17 +495,24 @@ def load(name: str, store: Store, options: DocumentOptions) -> OpenDocument:
         ),
         store,
         options,
+        events,
     )
     opened.catch_up()
     return opened
 
 
 def create(
-    name: str, kind: Kind, incarnation: bytes, store: Store, options: DocumentOptions, now_ms: int
+    name: str,
+    kind: Kind,
+    incarnation: bytes,
+    store: Store,
+    options: DocumentOptions,
+    now_ms: int,
+    events: Events | None = None,
 ) -> OpenDocument:
     """Stage a new document. Raises as the store does."""
     store.create(stream_of(name), StreamKind.DOCUMENT, 0, now_ms)
     machine = Document(rules=options.lag_rules)
-    opened = OpenDocument(name, kind, incarnation, folding(kind), machine, store, options)
+    opened = OpenDocument(name, kind, incarnation, folding(kind), machine, store, options, events)
     opened.stage_snapshot(now_ms)
     return opened

@@ -5,8 +5,7 @@ from typing import cast
 
 from syncline.server.origins import SAME_ORIGIN
 from syncline.server.websocket import WebSocketLimits
-from syncline.storage.opening import AUTO_KIND, STORE_KINDS
-from syncline.storage.options import StoreOptions
+from syncline.storage.options import AUTO_KIND, STORE_KINDS, StoreOptions
 from syncline.values import limits
 from syncline.values.limits import KIB, MIB
 
@@ -99,6 +98,24 @@ class Settings:
         "with less free space new messages are refused; reading and acknowledging go on",
     )
 
+    audit_events: bool = _switch(
+        "audit.events", True, "note in the log who was handed what, for checks later on"
+    )
+    audit_archive_bytes_max: int = _number(
+        "audit.archive_bytes_max",
+        256 * MIB,
+        0,
+        1 << 50,
+        "old files of the log that are kept for such checks; 0: none",
+    )
+    audit_archive_seconds_max: int = _number(
+        "audit.archive_seconds_max",
+        7 * 24 * 60 * 60,
+        0,
+        10 * 366 * 24 * 60 * 60,
+        "for how long; 0: until there are too many",
+    )
+
     queues_quota_default: int = _number(
         "queues.quota_default",
         limits.queue_quota_default,
@@ -175,6 +192,18 @@ class Settings:
     smp_services: bool = _switch("smp.services", True, "let clients present a certificate")
     smp_service_count_max: int = _number(
         "smp.service_count_max", 10_000, 1, 10_000_000, "services that are kept"
+    )
+    smp_walk_hours: int = _number(
+        "smp.walk_hours",
+        24,
+        0,
+        8_760,
+        "time in which all sets of services are compared with their digests once; 0 for never",
+    )
+    smp_recompute_digests: bool = _switch(
+        "smp.recompute_digests",
+        False,
+        "compare them all at the start, before anybody is served",
     )
     smp_proxy: str = _text(
         "smp.proxy",
@@ -406,6 +435,8 @@ class Settings:
             segment_bytes=self.store_segment_bytes,
             has_job_process=True,
             refuses_damage=self.store_refuses_damage,
+            archive_bytes_max=self.audit_archive_bytes_max if self.audit_events else 0,
+            archive_age_ms_max=self.audit_archive_seconds_max * 1_000,
         )
 
 

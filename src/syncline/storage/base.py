@@ -28,7 +28,7 @@ Promises that the conformance and crash suites check on every backend:
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 import msgspec
 
@@ -130,6 +130,15 @@ class Job(Protocol):
     """Upkeep that may run outside the owner's process: sealing, merging, preparing files."""
 
     name: ClassVar[str]
+
+
+@runtime_checkable
+class NotesEvents(Protocol):
+    """A store that keeps what happened beside what was stored."""
+
+    def note_event(self, event: bytes) -> None:
+        """One row of `values.events`: durable with a later batch, within seconds. Never refused."""
+        ...
 
 
 class Store(Protocol):

@@ -10,9 +10,8 @@ from syncline.storage.folder import read_format
 from syncline.storage.journal.store import JournalStore
 from syncline.storage.log.store import LogStore
 from syncline.storage.memory import MemoryStore
-from syncline.storage.options import StoreOptions
+from syncline.storage.options import AUTO_KIND, STORE_KINDS, StoreOptions
 
-AUTO_KIND = "auto"
 DEFAULT_KIND = "log"
 
 
@@ -33,7 +32,7 @@ _OPENERS: dict[str, _Opener] = {
     "journal": JournalStore.open,
     "memory": MemoryStore.open,
 }
-STORE_KINDS = tuple(_OPENERS)
+assert tuple(_OPENERS) == STORE_KINDS
 
 
 def open_store(

@@ -4,6 +4,10 @@ from dataclasses import dataclass
 
 from syncline.values import limits
 
+STORE_KINDS = ("log", "journal", "memory")
+# The kind that is in the folder.
+AUTO_KIND = "auto"
+
 DAY_MS = 24 * 60 * 60 * 1000
 
 
@@ -21,6 +25,10 @@ class StoreOptions:
     # Damage in the middle of the log: False serves every stream that is whole, True refuses to
     # open.
     refuses_damage: bool = False
+    # Sealed segments are kept up to this many bytes and this age (0: any), until they are confirmed
+    # to be read; 0 bytes: they are not kept.
+    archive_bytes_max: int = 0
+    archive_age_ms_max: int = 0
 
     # journal
     path_fragment_count: int = 2

@@ -32,6 +32,10 @@ waiting_bytes_max = 32 * MIB
 recent_bytes_max = 16 * MIB
 # Acknowledgements kept back to fill the padding of later batches: what a crash may deliver again.
 deferred_ack_count_max = 4_096
+# Events that wait for a batch, 64 bytes each. From the first number on they get one of their own;
+# beyond the second they are left out, and that is noted.
+event_batch_count = 4_096
+waiting_event_count_max = 65_536
 
 segment_bytes_min = 64 * KIB
 segment_bytes_default = 64 * MIB

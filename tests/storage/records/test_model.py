@@ -6,7 +6,7 @@ between. After every batch each digest that is kept is the one of its set.
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,10 +22,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from syncline.core.reconciliation.sets import END, rows_between
 from syncline.errors import StorageError, StoreFullError
 from syncline.storage.base import Batch
 from syncline.storage.records.base import Records
 from syncline.values.queue_records import LinkRecord, QueueRecord, QueueStatus, ServiceRole
+from syncline.values.reconciliation import Change
 from tests.storage.records.under_test import (
     RecordsUnderTest,
     fingerprint,
@@ -53,7 +55,14 @@ ANY_MESSAGING = st.sampled_from([None, None, 0, 2, 0, 2, 1])
 ANY_NOTIFIER_SERVICE = st.sampled_from([None, 1, 3, 1, 3, 0])
 MAYBE_ID = st.one_of(st.none(), st.sampled_from(OTHER_IDS))
 
+ALL_SERVICES = [service_id(number) for number in SERVICES]
+Told = tuple[bytes, int, Sequence[Change]]
+
 MEMORY = Path("/dev/shm")
+
+
+def told_of(service: bytes, news: list[Told]) -> list[tuple[int, list[Change]]]:
+    return [(version, list(changes)) for about, version, changes in news if about == service]
 
 
 @st.composite
@@ -83,12 +92,20 @@ class Comparison(RuleBasedStateMachine):
         folder = Path(self.tidy.name)
         self.subject = RecordsUnderTest("sqlite", folder / "data")
         self.model = RecordsUnderTest("memory", folder / "model")
+        # What is told of the sets, and the sets that it makes; newly opened, nobody follows.
+        self.told: tuple[list[Told], list[Told]] = ([], [])
+        self.sets: dict[bytes, set[bytes]] = {}
+        self.follow()
         self.prepare()
         self.batches: tuple[Batch | None, Batch | None] | None = None
         self.is_written = False
 
     def prepare(self) -> None:
         """Nothing; a subclass breaks the subject here."""
+
+    def follow(self) -> None:
+        for under_test, told in zip((self.model, self.subject), self.told, strict=True):
+            under_test.records.follow_sets(lambda *news, told=told: told.append(news))
 
     def both(self, act: Callable[[Records], object]) -> object:
         expected = outcome(act, self.model.records)
@@ -234,6 +251,30 @@ class Comparison(RuleBasedStateMachine):
                 under_test.records.finish_batch(batch)
         self.batches = None
         assert self.subject.records.verify_digests() == []
+        self.check_what_was_told()
+
+    def check_what_was_told(self) -> None:
+        """The same by both, and each set is what it was with the changes made."""
+        expected, found = ([told_of(each, news) for each in ALL_SERVICES] for news in self.told)
+        assert found == expected
+        for followed, version, changes in self.told[1]:
+            ids = self.sets.setdefault(followed, set())
+            if version == 0:
+                ids.clear()
+            for change in changes:
+                assert (change.id in ids) is not change.is_added
+                ids ^= {change.id}
+            assert version in (0, self.version_of(followed))
+        for each in ALL_SERVICES:
+            with self.subject.records.read_set(each) as stored:
+                rows = rows_between(stored, b"", END)
+                assert {row.tobytes() for row in rows} == self.sets.get(each, set())
+                assert stored.version() == self.version_of(each)
+        self.told[0].clear()
+        self.told[1].clear()
+
+    def version_of(self, service: bytes) -> int:
+        return self.model.records.digest(service).version
 
     @rule(is_crash=st.booleans())
     def restart(self, is_crash: bool) -> None:
@@ -247,6 +288,10 @@ class Comparison(RuleBasedStateMachine):
             )
             self.model.records, self.subject.records = self.model.open(), self.subject.open()
         self.batches = None
+        for news in self.told:
+            news.clear()
+        self.sets = {each: set(self.model.records.page(each, None, 99)) for each in ALL_SERVICES}
+        self.follow()
 
     # What must be the same, always.
 

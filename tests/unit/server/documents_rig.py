@@ -13,17 +13,19 @@ from msgspec import json
 from syncline.server.cable_face import CableConnection, CableFace
 from syncline.server.committer import Committer
 from syncline.server.documents import Documents
+from syncline.server.events import Events
 from syncline.server.faces import Accepted, Upgrade
 from syncline.server.open_document import DocumentOptions
 from syncline.server.sessions import Sessions
 from syncline.server.sync_face import SyncConnection, SyncFace, SyncSettings
 from syncline.server.yjs_face import YjsConnection, YjsFace
 from syncline.server.yjs_rooms import YjsRooms
-from syncline.storage.base import Store
+from syncline.storage.base import NotesEvents, Store
 from syncline.storage.files import DiskFiles
 from syncline.storage.memory import MemoryStore
 from syncline.storage.options import StoreOptions
 from syncline.testing.clock import ManualClock
+from syncline.values.events import Face
 from syncline.wire import awareness, cable, yjs
 
 KEEP_MS = 60_000
@@ -305,6 +307,7 @@ class DocumentsRig:
         settings: SyncSettings | None = None,
         authorize: Callable[[str | None], Any] | None = None,
         committer: Committer | None = None,
+        events: NotesEvents | None = None,
     ) -> None:
         self.clock = ManualClock()
         self.store = store
@@ -314,7 +317,10 @@ class DocumentsRig:
         def random_bytes(size: int) -> bytes:
             return next(numbers).to_bytes(size, "big")
 
-        self.documents = Documents(store, self.committer, self.clock, random_bytes, options)
+        noted = None if events is None else Events(events, self.clock, Face.DOCUMENTS)
+        self.documents = Documents(
+            store, self.committer, self.clock, random_bytes, options, events=noted
+        )
         self.sessions = Sessions(self.clock, KEEP_MS)
         self.face = SyncFace(
             self.documents,

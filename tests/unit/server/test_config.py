@@ -232,6 +232,7 @@ def test_defaults_can_be_written_in_a_file() -> None:
     text = "\n".join(lines)
     assert set(tomllib.loads(text)) == {
         "store",
+        "audit",
         "queues",
         "smp",
         "http",

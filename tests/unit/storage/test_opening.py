@@ -11,8 +11,8 @@ from syncline.storage.files import DiskFiles
 from syncline.storage.journal.store import JournalStore
 from syncline.storage.log.store import LogStore
 from syncline.storage.memory import MemoryStore
-from syncline.storage.opening import STORE_KINDS, detect_kind, open_store
-from syncline.storage.options import StoreOptions
+from syncline.storage.opening import detect_kind, open_store
+from syncline.storage.options import STORE_KINDS, StoreOptions
 from syncline.values import limits
 
 FILES = DiskFiles()

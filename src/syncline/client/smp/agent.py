@@ -26,11 +26,12 @@ from syncline.client.smp.agent_records import (
     StoredNotifier,
     StoredQueue,
 )
-from syncline.client.smp.agent_session import AgentOptions, AgentSession, Repair
+from syncline.client.smp.agent_session import AgentOptions, AgentSession
 from syncline.client.smp.agent_store import AgentStore
 from syncline.client.smp.inbox import Inbox
 from syncline.client.smp.linking import Connect, Link, World, connecting
 from syncline.client.smp.queues import LinkData, NewQueue
+from syncline.client.smp.session_repair import AgentCounters
 from syncline.client.smp.shown_messages import ShownMessages
 from syncline.errors import LinkClosedError, QueueExistsError, UnknownQueueError
 from syncline.links.private_keys import PrivateKey
@@ -51,16 +52,15 @@ class Agent:
         *,
         connect: Connect | None = None,
         world: World | None = None,
-        repair: Repair | None = None,
         subscribes: bool = True,
     ) -> None:
         """`subscribes`: to all queues in the store, from the start; without it only to what is made
-        or asked for. `repair` takes over when the queues of a service differ between the router and
-        the store."""
+        or asked for."""
         self.store = store
+        # For looking at: what was found to differ from routers, and repaired.
+        self.counters = AgentCounters()
         self._options = options or AgentOptions()
         self._world = world or World(connect or connecting())
-        self._repair = repair
         self._subscribes = subscribes
         self._inbox = Inbox(self._options.message_count_max, self._options.event_count_max)
         self._shown = ShownMessages(store)
@@ -158,17 +158,19 @@ class Agent:
             raise QueueExistsError(name)
         link = await self.link(account)
         entropy = self._world.entropy
-        new = await queues.create(
-            link,
-            mode=mode,
-            key_kind=key_kind,
-            password=self.store.address(account.server_id).password,
-            has_notifier=has_notifier and link.version >= versions.NOTIFIER_KEYS,
-            link_data=link_data,
-            entropy=entropy,
-        )
         envelope_key = PrivateKey.new(KeyKind.X25519, entropy) if has_envelope else None
-        queue = self._kept(account, name, new, link, envelope_key)
+        # The router has it before the store does.
+        with self._session(account).creations.one():
+            new = await queues.create(
+                link,
+                mode=mode,
+                key_kind=key_kind,
+                password=self.store.address(account.server_id).password,
+                has_notifier=has_notifier and link.version >= versions.NOTIFIER_KEYS,
+                link_data=link_data,
+                entropy=entropy,
+            )
+            queue = self._kept(account, name, new, link, envelope_key)
         if has_notifier and queue.notifier is None:
             await self.add_notifier(queue)
         return self._current(queue)
@@ -311,7 +313,7 @@ class Agent:
                 self._shown,
                 self._world,
                 self._options,
-                self._repair,
+                self.counters,
                 subscribes_all=self._subscribes,
             )
             self._sessions[account] = session

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from syncline.client.smp.agent_records import Account
+from syncline.client.smp.repair_plan import Repaired
 from syncline.client.smp.service_decisions import Drift
 from syncline.client.smp.session_subscriptions import ServiceSub
 from syncline.wire.smp.failures import Failure
@@ -15,11 +16,21 @@ from syncline.wire.smp.failures import Failure
 @dataclass(frozen=True, slots=True)
 class ServiceUp:
     """The bulk subscription is answered: all queues of the service deliver. With `drift` the sets
-    were not the same; what follows is the repair, and another ServiceUp."""
+    were not the same; what follows is the repair (ServiceRepaired, from a Syncline router), and
+    another ServiceUp."""
 
     account: Account
     sub: ServiceSub
     drift: Drift | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceRepaired:
+    """A repair has ended, after so many ids in each direction. If the sets are not equal then, all
+    queues are associated once more, one by one."""
+
+    account: Account
+    repaired: Repaired
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +170,7 @@ class EventsMissed:
 
 StateEvent: TypeAlias = (
     ServiceUp
+    | ServiceRepaired
     | ServiceDown
     | ServiceAll
     | ServiceEnd

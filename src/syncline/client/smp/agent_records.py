@@ -7,6 +7,7 @@ from syncline.client.smp.session_subscriptions import ServiceSub
 from syncline.links.private_keys import PrivateKey
 from syncline.values.digests import SetDigest
 from syncline.values.queue_records import QueueMode, ServiceRole
+from syncline.values.reconciliation import SetState
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,12 @@ class StoredService:
         if self.service_id is None:
             return None
         return ServiceSub(self.service_id, self.digest.count, self.digest.xor_md5)
+
+    @property
+    def state(self) -> SetState:
+        """The same as a Syncline router tells it."""
+        digest = self.digest
+        return SetState(digest.version, digest.count, digest.xor_xxh3, digest.sum128)
 
 
 @dataclass(frozen=True, slots=True)

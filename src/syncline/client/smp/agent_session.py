@@ -6,6 +6,9 @@
 *Settling* compares the service of the connection with the one that is stored, and then, before any
 other command, subscribes to all of its queues at once. Commands of the application are held until
 that is answered: an association that changed in between would make the comparison meaningless.
+If the sets differ they are made the same: with a Syncline router by finding out which ids differ
+(`repairing`), while commands go on or, as `AgentOptions.holds_commands` has it, wait; with any
+other by associating again whatever the store has.
 
 What always holds:
 - What is wanted stays wanted until it is answered: it is read from the store at each connection,
@@ -13,11 +16,14 @@ What always holds:
 - The service is subscribed before single queues.
 - Whatever happens to the service, every queue delivers again: by the service, or by itself.
 - After another connection of the service has taken over, this one takes nothing back by itself.
+- Single queues are subscribed, and sets repaired, by one task: none of these commands overtakes
+  another one about the same queue.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from syncline.certificates import make_service_credentials
 from syncline.client.smp.agent_events import (
@@ -27,21 +33,25 @@ from syncline.client.smp.agent_events import (
     RouterUnreachable,
     ServiceDown,
     ServiceLost,
+    ServiceRepaired,
     ServiceUp,
 )
-from syncline.client.smp.agent_records import Account, Subscribable
+from syncline.client.smp.agent_records import Account, StoredService, Subscribable
 from syncline.client.smp.agent_store import AgentStore
 from syncline.client.smp.inbox import Inbox
 from syncline.client.smp.linking import Link, World
 from syncline.client.smp.receiving import Receiver
+from syncline.client.smp.repairing import Repairer
 from syncline.client.smp.service_decisions import (
     Drift,
+    DriftKind,
     ServiceChange,
     change_of,
     drift_of,
     is_refusal_of_service,
     is_temporary,
 )
+from syncline.client.smp.session_repair import AgentCounters, Creations, SessionBooks
 from syncline.client.smp.session_subscriptions import ServiceSub, SessionSubscriptions
 from syncline.client.smp.shown_messages import ShownMessages
 from syncline.core.backoff import delay_ms
@@ -58,13 +68,14 @@ from syncline.links.smp_hello import ServiceLogin
 from syncline.links.smp_link import Request
 from syncline.links.smp_session import LinkService
 from syncline.values.queue_records import ServiceRole
+from syncline.values.reconciliation import SALT_BYTES, SetHashes
 from syncline.wire.smp import versions
 from syncline.wire.smp.commands import Nsub, Nsubs, Sub, Subs
 from syncline.wire.smp.failures import FailureError
 from syncline.wire.smp.messages import Msg, Ok, Sok, Soks
 
-# Given the drift, the link and the store: whether both sides have the same set now.
-Repair = Callable[[Account, Drift, Link, AgentStore], Awaitable[bool]]
+# How often a question is put again to a router that is busy.
+_BUSY_COUNT_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +89,21 @@ class AgentOptions:
     steady_s: float = 10.0
     # How long a command waits for a connection.
     command_wait_s: float = 45.0
+    # Whether commands wait, too, until the ids of the service have been made the same.
+    holds_commands: bool = False
     # Queues in one go.
     page_count: int = 1_350
     # Messages and events that wait for the application.
     message_count_max: int = 256
     event_count_max: int = 10_000
+
+
+class _Compared(NamedTuple):
+    """What we have, how the router's set differs, and what it sent along to find out."""
+
+    expected: ServiceSub
+    drift: Drift | None
+    opening: bytes
 
 
 class AgentSession:
@@ -96,7 +117,7 @@ class AgentSession:
         shown: ShownMessages,
         world: World,
         options: AgentOptions,
-        repair: Repair | None = None,
+        counters: AgentCounters,
         *,
         subscribes_all: bool = True,
     ) -> None:
@@ -107,8 +128,16 @@ class AgentSession:
         self._inbox = inbox
         self._world = world
         self._options = options
-        self._repair = repair
+        self._counters = counters
         self._receiver = Receiver(account, self.subscriptions, store, inbox, shown, self._wake)
+        self.creations = Creations()
+        self._repairer = Repairer(
+            SessionBooks(account, self.subscriptions, self._receiver, inbox, self.creations),
+            page_count=options.page_count,
+            on_thread=world.on_thread,
+            salts=lambda: world.entropy(SALT_BYTES),
+            patience=self._be_patient,
+        )
         self._link: Link | None = None
         self._is_settled = False
         self._service_not_before_s = float("-inf")
@@ -229,12 +258,15 @@ class AgentSession:
             self._inbox.tell(QueueDown(self.account, demoted.queues))
 
     async def _pause(self, attempt: int, reason: str) -> None:
-        options = self._options
-        chance = self._world.chance()
-        wait_ms = delay_ms(attempt, chance, options.backoff_first_ms, options.backoff_cap_ms)
+        wait_s = self._wait_s(attempt)
         self._trouble = reason
-        self._inbox.tell(RouterUnreachable(self.account, reason, wait_ms / 1_000))
-        await self._nap(wait_ms / 1_000)
+        self._inbox.tell(RouterUnreachable(self.account, reason, wait_s))
+        await self._nap(wait_s)
+
+    def _wait_s(self, attempt: int) -> float:
+        options, chance = self._options, self._world.chance()
+        wait_ms = delay_ms(attempt, chance, options.backoff_first_ms, options.backoff_cap_ms)
+        return wait_ms / 1_000
 
     async def _nap(self, seconds: float) -> None:
         """Sleep, unless somebody is in a hurry."""
@@ -270,9 +302,13 @@ class AgentSession:
     async def _work(self, link: Link) -> None:
         """Settle, then subscribe whatever is wanted; whatever goes wrong ends the connection."""
         try:
-            await self._settle(link)
+            compared = await self._settle(link)
+            if self._options.holds_commands:
+                await self._repair(link, compared)
             self._is_settled = True
             self._wake()
+            if not self._options.holds_commands:
+                await self._repair(link, compared)
             await self._keep_subscribing(link)
         except ServiceMismatchError as error:
             self._refused(str(error))
@@ -281,7 +317,8 @@ class AgentSession:
             # Said by the link when it ends.
             link.cut()
 
-    async def _settle(self, link: Link) -> None:
+    async def _settle(self, link: Link) -> _Compared | None:
+        """Returns how the set of the service compares, if that was asked for."""
         told = None if link.service is None else link.service.service_id
         stored = self._store.service(self.account)
         change = change_of(stored.service_id, told)
@@ -293,8 +330,9 @@ class AgentSession:
             if change is ServiceChange.CHANGED:
                 self._lose_service("the router knows us as another service")
         is_wanted = self._wants_all() and not self._receiver.is_displaced
-        if link.service is not None and is_wanted:
-            await self._subscribe_service(link, link.service)
+        if link.service is None or not is_wanted:
+            return None
+        return await self._subscribe_service(link, link.service)
 
     def _lose_service(self, reason: str) -> None:
         self.subscriptions.service_lost()
@@ -307,49 +345,91 @@ class AgentSession:
         self._service_not_before_s = self._world.clock_s() + self._options.service_retry_s
         self._lose_service(reason)
 
-    async def _subscribe_service(self, link: Link, service: LinkService) -> None:
-        expected, drift = await self._compare(link, service)
-        self._inbox.tell(ServiceUp(self.account, expected, drift))
-        if drift is not None and drift.difference != self._known_difference:
-            expected = await self._repaired(link, drift)
-        self.subscriptions.service_subscribed(link.session_id, expected)
+    async def _subscribe_service(self, link: Link, service: LinkService) -> _Compared:
+        compared = await self._compare(link, service)
+        self._inbox.tell(ServiceUp(self.account, compared.expected, compared.drift))
+        self.subscriptions.service_subscribed(link.session_id, compared.expected)
+        return compared
 
-    async def _compare(self, link: Link, service: LinkService) -> tuple[ServiceSub, Drift | None]:
-        """Subscribe to all queues of the service. Returns what we have, and how it differs."""
-        expected = self._store.service(self.account).expected
+    async def _compare(self, link: Link, service: LinkService) -> _Compared:
+        """Subscribe to all queues of the service."""
+        stored = self._store.service(self.account)
+        expected = stored.expected
         assert expected is not None
         self.subscriptions.want_service(expected)
-        command = Nsubs if self.account.role is ServiceRole.NOTIFIER else Subs
-        has_digest = link.version >= versions.SERVICE_DIGESTS
-        digest = (expected.count, expected.ids_hash) if has_digest else (None, None)
         try:
-            answer = await link.request(command(*digest), service.service_id)
+            answer = await link.request(self._subscription(link, stored), service.service_id)
         except FailureError as error:
             if is_refusal_of_service(error.failure):
                 raise ServiceMismatchError(f"the router refuses the service: {error}") from error
             raise
         if not isinstance(answer, Soks):
             raise UnexpectedMessageError("the router did not answer with the state of the service")
-        return expected, drift_of(expected, answer.count, answer.ids_hash)
+        drift = drift_of(expected, answer.count, answer.ids_hash, stored.state, answer.state)
+        return _Compared(expected, drift, answer.opening)
 
-    async def _repaired(self, link: Link, drift: Drift) -> ServiceSub:
-        """What we have afterwards, or from where on it grows."""
-        if self._repair is not None and await self._repair(self.account, drift, link, self._store):
-            repaired = self._store.service(self.account).expected
-            assert repaired is not None
-            return repaired
-        # Which queues differ cannot be asked. All that we know of are associated again: those that
-        # are lost come back, those that are there stay.
+    def _subscription(self, link: Link, stored: StoredService) -> Subs | Nsubs:
+        command = Nsubs if self.account.role is ServiceRole.NOTIFIER else Subs
+        if link.version < versions.SERVICE_DIGESTS:
+            return command()
+        digest = stored.digest
+        hashes = SetHashes(digest.xor_xxh3, digest.sum128) if link.is_extended else None
+        return command(digest.count, digest.xor_md5, hashes)
+
+    async def _repair(self, link: Link, compared: _Compared | None) -> None:
+        """Whatever was seen to differ on this connection."""
+        if compared is None or compared.drift is None:
+            return
+        self._counters.drift_count += 1
+        # One that has nothing need not be asked: all is associated again.
+        if link.is_extended and compared.drift.kind is not DriftKind.LOST:
+            await self._reconcile(link, compared.drift, compared.opening)
+        else:
+            self._repair_plainly(link, compared.drift)
+        if self._options.holds_commands and self._must_verify:
+            await self._scan(link)
+
+    async def _reconcile(self, link: Link, drift: Drift, opening: bytes) -> None:
+        repaired = await self._repairer.repair(self.account, link, self._store, opening)
+        self._counters.add(repaired)
+        self._inbox.tell(ServiceRepaired(self.account, repaired))
+        if self._receiver.is_displaced:
+            return
+        # What neither side associates is no difference, but may be wanted all the same.
+        self._must_scan = True
+        if not repaired.is_equal:
+            self._repair_plainly(link, drift)
+            return
+        self._known_difference = None
+        expected = self._store.service(self.account).expected
+        assert expected is not None
+        self.subscriptions.service_subscribed(link.session_id, expected)
+        self._inbox.tell(ServiceUp(self.account, expected))
+
+    async def _be_patient(self, attempt: int) -> bool:
+        """With a router that has too many questions to answer, such as after it was down."""
+        if attempt >= _BUSY_COUNT_MAX:
+            return False
+        await self._world.sleep(self._wait_s(attempt))
+        return True
+
+    def _repair_plainly(self, link: Link, drift: Drift) -> None:
+        """Which queues differ cannot be asked. All that we know of are associated again: those that
+        are lost come back, those that are there stay."""
+        if drift.difference == self._known_difference:
+            return
+        self._counters.plain_repair_count += 1
         self._store.forget_associations(self.account)
         self._must_scan = self._must_verify = True
-        return ServiceSub(drift.expected.service_id)
+        sub = ServiceSub(drift.expected.service_id)
+        self.subscriptions.service_subscribed(link.session_id, sub)
 
     async def _verify(self, link: Link) -> None:
         """After a repair: is anything left that the router has and we do not know?"""
         self._must_verify = False
         if link.service is None:
             return
-        expected, drift = await self._compare(link, link.service)
+        expected, drift, _ = await self._compare(link, link.service)
         self.subscriptions.service_subscribed(link.session_id, expected)
         self._known_difference = None if drift is None else drift.difference
         self._inbox.tell(ServiceUp(self.account, expected, drift))
@@ -364,13 +444,7 @@ class AgentSession:
                 await self._scan(link)
             if self.subscriptions.pending_count and not self._receiver.is_displaced:
                 # The router could not do it now, for these.
-                wait_ms = delay_ms(
-                    vain_count,
-                    self._world.chance(),
-                    self._options.backoff_first_ms,
-                    self._options.backoff_cap_ms,
-                )
-                await self._nap(wait_ms / 1_000)
+                await self._nap(self._wait_s(vain_count))
                 vain_count += 1
             else:
                 vain_count = 0

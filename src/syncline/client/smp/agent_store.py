@@ -2,13 +2,14 @@
 
 What a service should have at a router, its count and hash, is kept by triggers in the transaction
 that changes it (`agent_schema`). Every change is durable when its method returns; methods that
-take many ids make one transaction of them. A store is used from one thread.
+take many ids make one transaction of them. A store is used from one thread, but for `read_set` and
+`repair_digest`, which read everything and take their time.
 """
 
 import os
 import sqlite3
 from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from syncline.client.smp.agent_records import (
     StoredService,
     Subscribable,
 )
+from syncline.client.smp.agent_sets import TABLES, StoredIds, digest_of_row
+from syncline.client.smp.repair_plan import Known
 from syncline.errors import ConfigError, NewerFormatError, QueueExistsError, UnknownQueueError
 from syncline.links.private_keys import PrivateKey
 from syncline.values.digests import SetDigest
@@ -34,10 +37,11 @@ from syncline.wire.smp.keys import KeyKind
 
 # Two programs may use one store, such as a sender and a reader: one waits for the other.
 _BUSY_SECONDS = 10.0
+# How often a digest is computed without holding up anybody.
+_REPAIR_TRY_COUNT = 3
 # Ids in one statement; SQLite takes 32,766.
 _STATEMENT_ID_COUNT = 500
 
-_TABLES = {ServiceRole.MESSAGING: "queues", ServiceRole.NOTIFIER: "notifiers"}
 _QUEUE_COLUMNS = (
     "user_id, server_id, name, entity_id, sender_id, mode, key_kind, key, secret, envelope_key,"
     " sender_dh, notifier_id, notifier_key_kind, notifier_key, notifier_secret, link_id,"
@@ -59,7 +63,10 @@ class AgentStore:
         """Opens the file, or makes it. `:memory:` keeps nothing. Raises ConfigError for what is no
         store, and NewerFormatError for one of a later version."""
         self.path = str(path)
-        if self.path != ":memory:":
+        self.is_in_memory = self.path == ":memory:"
+        # Wherever the program goes meanwhile.
+        self._uri = "" if self.is_in_memory else f"{Path(path).absolute().as_uri()}?mode=rw"
+        if not self.is_in_memory:
             _make_private(Path(path))
         # Transactions are begun here, by hand.
         self._db = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None)
@@ -164,7 +171,7 @@ class AgentStore:
             credentials,
             service_id,
             generation,
-            _digest(count, digest, version),
+            digest_of_row(count, digest, version),
             bool(wants_all),
         )
 
@@ -209,13 +216,41 @@ class AgentStore:
         service = self.service(account)
         count, digest = 0, agent_schema.EMPTY_DIGEST
         rows = self._db.execute(
-            f"SELECT entity_id FROM {_TABLES[account.role]}"
+            f"SELECT entity_id FROM {TABLES[account.role]}"
             " WHERE user_id = ? AND server_id = ? AND service_generation = ?",
             (account.user_id, account.server_id, service.generation),
         )
         for (entity_id,) in rows:
             count, digest = count + 1, agent_schema.digest_with(digest, entity_id)
-        return _digest(count, digest, service.digest.version)
+        return digest_of_row(count, digest, service.digest.version)
+
+    @contextmanager
+    def read_set(self, account: Account) -> Generator[StoredIds]:
+        """The ids of the service as they are now, whatever is changed meanwhile: on a connection of
+        its own, on any thread. Of a store in memory: in place, on the store's thread."""
+        with self._reading() as connection:
+            if not self.is_in_memory:
+                connection.execute("BEGIN")
+            yield StoredIds(connection, account, self.path)
+
+    def repair_digest(self, account: Account) -> bool:
+        """Whether what is kept of the ids of the service was wrong; it is right, and that is
+        durable, when this returns. On any thread, as `read_set`."""
+        with self._reading() as connection:
+            # Computed while others go on; if they change the set each time, they wait for once.
+            for begin in (*("BEGIN",) * _REPAIR_TRY_COUNT, "BEGIN IMMEDIATE"):
+                connection.execute(begin)
+                ids = StoredIds(connection, account, self.path)
+                digest = ids.counted()
+                if begin == "BEGIN":
+                    connection.execute("COMMIT")
+                is_right = digest == ids.kept
+                is_repaired = not is_right and ids.keep(connection, digest)
+                if connection.in_transaction:
+                    connection.execute("COMMIT")
+                if is_right or is_repaired:
+                    return is_repaired
+            raise AssertionError("a set does not change while it is locked")
 
     # ---------------------------------------------------------------------- both kinds of queues
 
@@ -223,7 +258,7 @@ class AgentStore:
         """They belong to the service of the account now. Returns those that did not before."""
         joined: list[bytes] = []
         with self._writing():
-            table, generation = _TABLES[account.role], self.service(account).generation
+            table, generation = TABLES[account.role], self.service(account).generation
             for part in _parts(ids):
                 rows = self._all(
                     f"UPDATE {table} SET service_generation = ? WHERE user_id = ? AND server_id = ?"
@@ -239,7 +274,7 @@ class AgentStore:
         with self._writing():
             for part in _parts(ids):
                 self._db.execute(
-                    f"UPDATE {_TABLES[account.role]} SET service_generation = 0 WHERE user_id = ?"
+                    f"UPDATE {TABLES[account.role]} SET service_generation = 0 WHERE user_id = ?"
                     f" AND server_id = ? AND entity_id IN ({part.marks})",
                     (account.user_id, account.server_id, *part.ids),
                 )
@@ -251,7 +286,7 @@ class AgentStore:
         moves nothing past the next one."""
         generation = self.service(account).generation
         rows = self._all(
-            f"SELECT entity_id, key_kind, key, service_generation FROM {_TABLES[account.role]}"
+            f"SELECT entity_id, key_kind, key, service_generation FROM {TABLES[account.role]}"
             " WHERE user_id = ? AND server_id = ? AND service_generation < ? AND is_wanted"
             " AND (service_generation, entity_id) > (?, ?)"
             " ORDER BY service_generation, entity_id LIMIT ?",
@@ -262,7 +297,7 @@ class AgentStore:
     def has_queues(self, account: Account) -> bool:
         """Whether there is anything that is to be subscribed."""
         [found] = self._one(
-            f"SELECT EXISTS (SELECT 1 FROM {_TABLES[account.role]}"
+            f"SELECT EXISTS (SELECT 1 FROM {TABLES[account.role]}"
             " WHERE user_id = ? AND server_id = ? AND is_wanted)",
             (account.user_id, account.server_id),
         )
@@ -273,7 +308,7 @@ class AgentStore:
         found: list[Subscribable] = []
         for part in _parts(ids):
             rows = self._all(
-                f"SELECT entity_id, key_kind, key, service_generation FROM {_TABLES[account.role]}"
+                f"SELECT entity_id, key_kind, key, service_generation FROM {TABLES[account.role]}"
                 f" WHERE user_id = ? AND server_id = ? AND entity_id IN ({part.marks})",
                 (account.user_id, account.server_id, *part.ids),
             )
@@ -282,12 +317,26 @@ class AgentStore:
             ]
         return found
 
+    def known(self, account: Account, ids: Sequence[bytes]) -> dict[bytes, Known]:
+        """How those of these ids stand that the account has."""
+        found: dict[bytes, Known] = {}
+        generation = self.service(account).generation
+        for part in _parts(ids):
+            rows = self._all(
+                f"SELECT entity_id, is_wanted, service_generation = ?"
+                f" FROM {TABLES[account.role]}"
+                f" WHERE user_id = ? AND server_id = ? AND entity_id IN ({part.marks})",
+                (generation, account.user_id, account.server_id, *part.ids),
+            )
+            found |= {row[0]: Known(bool(row[1]), bool(row[2])) for row in rows}
+        return found
+
     def set_wanted(self, account: Account, ids: Sequence[bytes], is_wanted: bool) -> None:
         """Whether they are to be subscribed when the agent connects."""
         with self._writing():
             for part in _parts(ids):
                 self._db.execute(
-                    f"UPDATE {_TABLES[account.role]} SET is_wanted = ? WHERE user_id = ?"
+                    f"UPDATE {TABLES[account.role]} SET is_wanted = ? WHERE user_id = ?"
                     f" AND server_id = ? AND entity_id IN ({part.marks})",
                     (int(is_wanted), account.user_id, account.server_id, *part.ids),
                 )
@@ -295,7 +344,7 @@ class AgentStore:
     def forget(self, account: Account, entity_id: bytes) -> None:
         """The queue or notifier is no more."""
         self._db.execute(
-            f"DELETE FROM {_TABLES[account.role]} WHERE server_id = ? AND entity_id = ?",
+            f"DELETE FROM {TABLES[account.role]} WHERE server_id = ? AND entity_id = ?",
             (account.server_id, entity_id),
         )
 
@@ -474,6 +523,29 @@ class AgentStore:
         return self._db.execute(statement, values).fetchall()
 
     @contextmanager
+    def _reading(self) -> Generator[sqlite3.Connection]:
+        if self.is_in_memory:
+            try:
+                yield self._db
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+            return
+        # It may be closed by another thread than the one that made it.
+        connection = sqlite3.connect(
+            self._uri,
+            timeout=_BUSY_SECONDS,
+            isolation_level=None,
+            uri=True,
+            check_same_thread=False,
+        )
+        with closing(connection):
+            connection.execute("PRAGMA synchronous = FULL")
+            agent_schema.prepare(connection)
+            yield connection
+
+    @contextmanager
     def _writing(self) -> Generator[None]:
         """One transaction, whole or not at all."""
         self._db.execute("BEGIN IMMEDIATE")
@@ -504,10 +576,6 @@ def _key(account: Account) -> tuple[int, int, str]:
 
 def _chain(encoded: bytes) -> tuple[bytes, ...]:
     return msgspec.msgpack.decode(encoded, type=tuple[bytes, ...])
-
-
-def _digest(count: int, digest: bytes, version: int) -> SetDigest:
-    return SetDigest(count, digest[:16], digest[16:32], digest[32:], version)
 
 
 def _private(kind: str, raw: bytes) -> PrivateKey:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from syncline.errors import SynclineError
 from syncline.links.private_keys import Entropy, PrivateKey
@@ -65,6 +65,19 @@ def connecting(options: LinkOptions | None = None) -> Connect:
     return connect
 
 
+Made = TypeVar("Made")
+
+
+class InThread(Protocol):
+    """Does work elsewhere, so that the event loop goes on."""
+
+    async def __call__(self, work: Callable[[], Made], /) -> Made: ...
+
+
+async def in_thread(work: Callable[[], Made], /) -> Made:
+    return await asyncio.to_thread(work)
+
+
 def _utc_now() -> datetime:
     return datetime.now(UTC)
 
@@ -79,3 +92,4 @@ class World:
     chance: Callable[[], float] = random.random
     entropy: Entropy = secrets.token_bytes
     now: Callable[[], datetime] = _utc_now
+    on_thread: InThread = in_thread

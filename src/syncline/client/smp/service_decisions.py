@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 
 from syncline.client.smp.session_subscriptions import ServiceSub, combined
+from syncline.values.reconciliation import SetState
 from syncline.wire.smp import failures
 from syncline.wire.smp.failures import Failure
 
@@ -41,7 +42,7 @@ class DriftKind(StrEnum):
     # The router has none of the queues that it should have.
     LOST = "lost"
     COUNT = "count"
-    # As many, but not the same ones.
+    # As many, but not the same ones; or one of the hashes is wrong.
     HASH = "hash"
 
 
@@ -60,10 +61,18 @@ class Drift:
         return count, combined(self.found.ids_hash, self.expected.ids_hash)
 
 
-def drift_of(expected: ServiceSub, count: int, ids_hash: bytes | None) -> Drift | None:
-    """`ids_hash` is None before version 19."""
+def drift_of(
+    expected: ServiceSub,
+    count: int,
+    ids_hash: bytes | None,
+    state: SetState | None = None,
+    found_state: SetState | None = None,
+) -> Drift | None:
+    """`ids_hash` is None before version 19; the states, ours and the one found, are known between
+    Syncline peers. They tell what XOR alone hides: a digest that counted something twice."""
     found = ServiceSub(expected.service_id, count, ids_hash or expected.ids_hash)
-    if found == expected:
+    is_same = state is None or found_state is None or state.is_same_set(found_state)
+    if found == expected and is_same:
         return None
     if count == 0:
         return Drift(DriftKind.LOST, expected, found)

@@ -19,6 +19,8 @@ from dataclasses import dataclass, replace
 NO_HASH = bytes(16)
 # Why queues are no longer subscribed, for whoever looks into it: the newest so many.
 REMOVED_COUNT_MAX = 1_000
+# Ends that are remembered while somebody repairs.
+ENDED_COUNT_MAX = 10_000
 
 
 def hash_of(id_: bytes) -> bytes:
@@ -62,6 +64,8 @@ class SessionSubscriptions:
         self._pending: dict[bytes, None] = {}
         self._active: set[bytes] = set()
         self._removed: dict[bytes, str] = {}
+        # Since `watch_ends`; None: more than are kept.
+        self._ends: set[bytes] | None = set()
         self.pending_service: ServiceSub | None = None
         self.active_service: ServiceSub | None = None
 
@@ -84,6 +88,10 @@ class SessionSubscriptions:
 
     def why_removed(self, queue: bytes) -> str | None:
         return self._removed.get(queue)
+
+    def has_ended(self, queue: bytes) -> bool:
+        """Since `watch_ends`. If there were too many to remember: yes."""
+        return self._ends is None or queue in self._ends
 
     def next_pending(self, count: int) -> list[bytes]:
         """The first ones that wait; they stay pending until they are answered."""
@@ -186,9 +194,17 @@ class SessionSubscriptions:
         """For good: asking again would not help."""
         self._remove(queue, reason)
 
+    def watch_ends(self) -> None:
+        """From here on, `has_ended` tells which have."""
+        self._ends = set()
+
     def ended(self, queue: bytes) -> None:
         """Another connection has it. Taking it back is for the application to decide."""
         self._remove(queue, "ended")
+        if self._ends is not None and len(self._ends) < ENDED_COUNT_MAX:
+            self._ends.add(queue)
+        elif not self.has_ended(queue):
+            self._ends = None
 
     def forgotten(self, queue: bytes) -> None:
         self._pending.pop(queue, None)

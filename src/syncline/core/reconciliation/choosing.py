@@ -18,8 +18,9 @@ from syncline.values.reconciliation import CELL_BYTES
 _ID_BYTES: Final = 22.0
 _HASH_BYTES: Final = 5.0
 _LISTED_BYTES: Final = 22.0
-# Two standard errors and a half: one guess in a hundred and fifty is further off.
-_MARGIN: Final = 2.5 * BUCKET_ERROR
+# Nearly three standard errors: one guess in some four hundred is further off, and more would cost
+# every session more than that one.
+_MARGIN: Final = 2.8 * BUCKET_ERROR
 # Ids in a filter's universe for each in the filter, tried in turn.
 _SCALES: Final = tuple(2 ** (step / 2) for step in range(4, 28))
 _FILTER_BITS: Final = 1.54

@@ -11,9 +11,10 @@ from typing import Final
 
 import xxhash
 
+from syncline.core.reconciliation.sets import SetView
 from syncline.kernels.cell_places import HASH_BITS, PlacesOfOne, mix
 from syncline.kernels.cells import Cells
-from syncline.values.reconciliation import BUCKET_COUNT, OPENING_DEPTH
+from syncline.values.reconciliation import BUCKET_COUNT, CELL_BYTES, OPENING_DEPTH
 
 # Nine bytes each: with the counts they fill one block.
 CELL_COUNT_DEFAULT: Final = 1_696
@@ -41,6 +42,21 @@ class KeptSketch:
         self._numbers = [0] * self._places.size
         for each in ids:
             self.add(each)
+
+    @classmethod
+    def of_view(
+        cls, view: SetView, salt: bytes, cell_count: int = CELL_COUNT_DEFAULT
+    ) -> "KeptSketch":
+        """As if it had been kept from the start: filled by a scan, which gives the same."""
+        kept = cls(salt, cell_count)
+        data = view.cells(salt, cell_count).encode()
+        for place in range(cell_count):
+            cell = data[place * CELL_BYTES : (place + 1) * CELL_BYTES]
+            kept._numbers[place] = int.from_bytes(cell, "big")
+        kept.bucket_counts = view.bucket_counts(salt).tolist()
+        kept.prefix_counts = view.prefix_counts().tolist()
+        kept.version = view.state.version
+        return kept
 
     def add(self, id_: bytes) -> None:
         self._change(id_, 1)

@@ -243,7 +243,7 @@ def filter_of(hashes: Words, scale: float) -> HashFilter:
 
 
 def filter_within(hashes: Words, universe: int) -> HashFilter:
-    members = np.unique(scaled(hashes, universe)).astype("<u8")
+    members = ranges.distinct(scaled(hashes, universe)).astype("<u8")
     return HashFilter(universe, members.tobytes())
 
 

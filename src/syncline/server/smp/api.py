@@ -11,19 +11,21 @@ import msgspec
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from syncline.certificates import check_chain
 from syncline.errors import MalformedMessageError, UnknownQueueError, UnknownServiceError
 from syncline.server.answers import json_answer, plain_error
 from syncline.server.bodies import decode, read_body
+from syncline.server.smp.counters import SmpCounters
 from syncline.server.smp.operating import Operating, ServiceFacts, SessionFacts
 from syncline.server.smp.router import SmpRouter
 from syncline.values.digests import SetDigest
 from syncline.values.ids import StreamId
 from syncline.values.limits import KIB
 from syncline.values.queue_records import BlockReason, QueueRecord
+from syncline.wire.smp import versions
 
 _BODY_BYTES_MAX = 64 * KIB
 _BODY_SECONDS_MAX = 30.0
@@ -56,6 +58,7 @@ class SmpApi:
     def routes(self) -> list[Route]:
         return [
             Route("/api/smp", self.overview, methods=["GET"]),
+            Route("/api/smp/verify", self.verify, methods=["POST"]),
             Route("/api/smp/queues/{id}", self.describe_queue, methods=["GET"]),
             Route("/api/smp/queues/{id}", self.delete_queue, methods=["DELETE"]),
             Route("/api/smp/queues/{id}/block", self.block_queue, methods=["POST"]),
@@ -76,8 +79,17 @@ class SmpApi:
             "subscribed_queues": router.subscribed_queue_count,
             "subscribed_services": router.subscribed_service_count,
             "waiting_notifications": router.waiting_notification_count,
+            "drift": _drift_facts(router.counters),
         }
         return json_answer(facts)
+
+    async def verify(self, request: Request) -> Response:
+        """Lines of progress, and what was found at the end."""
+        wanted = request.query_params.get("repair", "false")
+        if wanted not in ("true", "false"):
+            raise MalformedMessageError("repair is true or false")
+        lines = self._operating().examination.run(repairs=wanted == "true")
+        return StreamingResponse(lines, media_type="application/x-ndjson")
 
     # Queues.
 
@@ -125,7 +137,8 @@ class SmpApi:
         view = facts.deliveries
         line: dict[str, object] = {
             "session": facts.number,
-            "version": facts.version,
+            "version": min(facts.version, versions.VERSION_MAX),
+            "is_extended": facts.version >= versions.EXTENDED,
             "since_ms": facts.opened_ms,
             "service": None if facts.service_id is None else _text(facts.service_id),
             "role": None if facts.role is None else facts.role.name.lower(),
@@ -228,6 +241,17 @@ def _digest_facts(digest: SetDigest) -> dict[str, object]:
         "xor_xxh3": digest.xor_xxh3.hex(),
         "sum128": digest.sum128.hex(),
         "digest_version": digest.version,
+    }
+
+
+def _drift_facts(counted: SmpCounters) -> dict[str, object]:
+    """Since the start."""
+    return {
+        "openings": counted.openings_count,
+        "questions": counted.questions.total(),
+        "questions_refused": counted.questions_refused_count,
+        "dissociated_ids": counted.dissociated_count,
+        "digests_repaired": counted.digests_repaired_count,
     }
 
 

@@ -17,6 +17,7 @@ from syncline.certificates import (
 )
 from syncline.errors import ConfigError, MalformedMessageError, StorageError
 from syncline.server.committer import Committer
+from syncline.server.events import Events
 from syncline.server.gathering import WebSockets
 from syncline.server.listener import BoundedConnection, QuietServer, listen
 from syncline.server.logs import Log
@@ -25,6 +26,7 @@ from syncline.server.queues import Queues
 from syncline.server.settings import Settings
 from syncline.server.smp.addressing import certificate_folder, router_address
 from syncline.server.smp.bounds import TransportLimits, TransportStats
+from syncline.server.smp.digest_repairs import tell_repair
 from syncline.server.smp.expiring import ExpiryWalk
 from syncline.server.smp.forwarding import Forwarding
 from syncline.server.smp.greeting import Host
@@ -38,6 +40,7 @@ from syncline.server.smp.silence import SilenceWatch
 from syncline.server.smp.tasks import Tasks
 from syncline.server.smp.tls_transport import http_face
 from syncline.server.smp.transport import HttpFace, SmpListener
+from syncline.server.smp.walking import DigestWalk
 from syncline.server.smp.web_socket import PATH, SmpFace
 from syncline.server.smp.web_socket import limits_of as web_socket_limits_of
 from syncline.storage.base import Store
@@ -45,19 +48,39 @@ from syncline.storage.files import Files
 from syncline.storage.records.base import Records
 from syncline.storage.records.memory import MemoryRecords
 from syncline.storage.records.sqlite import SqliteRecords
+from syncline.values.events import Face
 from syncline.wire.smp.addresses import RouterAddress
 
 # How often in its time a silent session is looked at.
 _LOOKS_PER_SILENCE = 8
 _RENEWAL_DUE = timedelta(days=30)
 _CHECKPOINT_SECONDS = 5.0
+_HOUR_SECONDS = 3_600.0
 
 
-def open_records(settings: Settings, folder: str, files: Files) -> Records:
+def open_records(settings: Settings, folder: str, files: Files, log: Log) -> Records:
     """Beside the messages, wherever these are. Raises StorageError."""
     if settings.store_kind == "memory":
         return MemoryRecords.open(folder, files)
-    return SqliteRecords.open(folder, files)
+    records = SqliteRecords.open(folder, files)
+    if settings.smp_recompute_digests:
+        try:
+            _recompute_digests(records, log)
+        except BaseException:
+            records.close()
+            raise
+    return records
+
+
+def _recompute_digests(records: Records, log: Log) -> None:
+    repaired = records.repair_digests()
+    for mismatch in repaired:
+        tell_repair(mismatch, log)
+    log.info(
+        "all digests were recomputed",
+        services=records.counts().service_count,
+        repaired=len(repaired),
+    )
 
 
 def options_of(settings: Settings) -> SmpOptions:
@@ -155,6 +178,7 @@ class Smp:
                 random_bytes=secrets.token_bytes,
                 options=options_of(settings),
                 log=log,
+                events=Events.of(store, clock_ms, Face.SMP, is_wanted=settings.audit_events),
                 shortage=lambda: queues.shortage,
                 press=queues.pressure.set,
             ),
@@ -165,6 +189,13 @@ class Smp:
             settings.smp_idle_seconds_max, self.router.is_session_subscribed
         )
         self._expiry = ExpiryWalk(store, records, self.router.expire, clock_ms)
+        self._walk = DigestWalk(
+            records,
+            self.router.counters,
+            settings.smp_walk_hours * _HOUR_SECONDS,
+            secrets.token_bytes,
+            log,
+        )
 
     def identity(self) -> Identity:
         """Made at the first start. Raises ConfigError."""
@@ -198,6 +229,8 @@ class Smp:
         if self._settings.smp_expire_after_seconds:
             self._tasks.start(self._expiry.run(), "expiry of messages")
         self._tasks.start(self._bring_in_changes(), "checkpoints of the records")
+        if self._settings.smp_walk_hours:
+            self._tasks.start(self._walk.run(), "comparison of sets and digests")
         if self._settings.smp_idle_seconds_max:
             self._tasks.start(self._watch_silence(sessions), "silent sessions")
         port = int(listening.getsockname()[1])

@@ -13,6 +13,7 @@ from functools import partial
 
 from syncline.errors import StorageError, StoreBusyError
 from syncline.server.committer import Committer
+from syncline.server.events import Events
 from syncline.storage.records.base import Records
 from syncline.values.queue_records import QueueRecord
 
@@ -26,9 +27,12 @@ def day_of(now_ms: int) -> int:
 class Book:
     """Every change of a record by the router goes through here."""
 
-    def __init__(self, records: Records, committer: Committer) -> None:
+    def __init__(
+        self, records: Records, committer: Committer, events: Events | None = None
+    ) -> None:
         self._records = records
         self._committer = committer
+        self._events = events
         # How many changes of each id are not durable. Bounded by what waits for the disk.
         self._unsettled: dict[bytes, int] = {}
 
@@ -39,11 +43,15 @@ class Book:
         """Raises QueueExistsError, StorageError."""
         self._records.create_queue(record)
         self._unsettle(_ids(record))
+        if self._events is not None:
+            self._note_moves(_places(record), {})
 
     def change(self, before: QueueRecord, after: QueueRecord) -> None:
         """Raises QueueExistsError, StorageError."""
         self._records.update_queue(after)
         self._unsettle({*_ids(before), *_ids(after)})
+        if self._events is not None:
+            self._note_moves(_places(after), _places(before))
 
     def delete(self, record: QueueRecord) -> None:
         self._records.delete_queue(record.recipient_id)
@@ -68,6 +76,27 @@ class Book:
         # Told before any answer that waits for the same change, which comes behind it.
         self._committer.when_durable(partial(self._settle, ids))
 
+    def _note_moves(
+        self, after: dict[bytes, bytes | None], before: dict[bytes, bytes | None]
+    ) -> None:
+        """Associations that this changes, once that is durable."""
+        moves = [
+            (entity_id, before.get(entity_id), after.get(entity_id))
+            for entity_id in {**before, **after}
+            if before.get(entity_id) != after.get(entity_id)
+        ]
+        if moves:
+            self._committer.when_durable(partial(self._moved, moves))
+
+    def _moved(
+        self,
+        moves: list[tuple[bytes, bytes | None, bytes | None]],
+        failure: StorageError | None,
+    ) -> None:
+        if failure is None and self._events is not None:
+            for move in moves:
+                self._events.moved(*move)
+
     def _settle(self, ids: tuple[bytes, ...], failure: StorageError | None) -> None:
         if failure is not None and self._committer.failure is not None:
             # Nothing of it is ever told.
@@ -76,6 +105,14 @@ class Book:
             count = self._unsettled.pop(each)
             if count > 1:
                 self._unsettled[each] = count - 1
+
+
+def _places(record: QueueRecord) -> dict[bytes, bytes | None]:
+    """What can belong to a service, and to which it does."""
+    places: dict[bytes, bytes | None] = {bytes(record.recipient_id): record.service_id}
+    if record.notifier is not None:
+        places[record.notifier.notifier_id] = record.notifier.service_id
+    return places
 
 
 def _ids(record: QueueRecord) -> set[bytes]:

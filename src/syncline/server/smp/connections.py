@@ -5,7 +5,8 @@
 - A session that cannot take more is paused for deliveries; answers to its commands still go out,
   since it is not read from meanwhile.
 - What a session is told about its subscriptions keeps its order. An answer may have to wait for the
-  records; so everything of this kind that comes behind it waits in the same lane.
+  records; so everything of this kind that comes behind it waits in the same lane. One that takes
+  longer than that holds back the events behind it until it is there.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from syncline.core.notifications import Notifications
 from syncline.core.subscriptions import Deleted, Effect, Ended, ServiceEnded
 from syncline.errors import StorageError
 from syncline.server.committer import Committer
+from syncline.server.events import Events as EventLog
 from syncline.server.smp.counters import SmpCounters
 from syncline.server.smp.faces import Answer, SmpSession
 from syncline.server.smp.options import SmpOptions
@@ -33,12 +35,14 @@ class Connection:
 
     __slots__ = (
         "backlog",
+        "held_back",
         "in_lane_count",
         "is_reading_paused",
         "number",
         "opened_ms",
         "resumed",
         "session",
+        "slow_answer_count",
         "unanswered_bytes",
         "unanswered_count",
     )
@@ -51,6 +55,9 @@ class Connection:
         self.unanswered_bytes = 0
         # What waits in the lane of the records.
         self.in_lane_count = 0
+        # Events behind answers that take longer than that, and how many such answers there are.
+        self.held_back: list[Callable[[], Sequence[Answer]]] = []
+        self.slow_answer_count = 0
         self.is_reading_paused = False
         # Transmissions behind one that waits for room; reading is paused meanwhile.
         self.backlog: deque[Transmission | Damaged] = deque()
@@ -74,8 +81,10 @@ class Connections:
         digest: Callable[[bytes], SetDigest],
         options: SmpOptions,
         counters: SmpCounters,
+        events: EventLog | None = None,
     ) -> None:
         self._deliveries = deliveries
+        self._log_of_events = events
         self._notifications = notifications
         self._records_committer = records_committer
         self._digest = digest
@@ -99,6 +108,9 @@ class Connections:
         self._deliveries.connect(session.number)
         self._notifications.connect(session.number)
         self._counters.opened_count += 1
+        if self._log_of_events is not None:
+            service = None if session.service is None else session.service.service_id
+            self._log_of_events.connected(session.number, service)
         return connection
 
     def close(self, number: int) -> None:
@@ -108,6 +120,8 @@ class Connections:
         self._deliveries.disconnect(number)
         self._notifications.disconnect(number)
         self._counters.closed_count += 1
+        if self._log_of_events is not None:
+            self._log_of_events.disconnected(number)
         connection.backlog.clear()
         connection.stir()
 
@@ -122,7 +136,7 @@ class Connections:
     def send_in_lane(self, connection: Connection, answers: Callable[[], Sequence[Answer]]) -> None:
         """Behind everything that waits for the records; at once if nothing does."""
         if not connection.in_lane_count:
-            self.send(connection, answers())
+            self._send_event(connection, answers)
             return
         connection.in_lane_count += 1
 
@@ -130,9 +144,27 @@ class Connections:
             connection.in_lane_count -= 1
             # Not if the device failed. If others' changes were refused, this is true all the same.
             if failure is None or self._records_committer.failure is None:
-                self.send(connection, answers())
+                self._send_event(connection, answers)
 
         self._records_committer.when_durable(told)
+
+    def hold_events(self, connection: Connection) -> None:
+        """An answer is not ready that events must not overtake; `let_events_go` is called once."""
+        connection.slow_answer_count += 1
+
+    def let_events_go(self, connection: Connection) -> None:
+        """It was sent."""
+        connection.slow_answer_count -= 1
+        if connection.slow_answer_count == 0:
+            held_back, connection.held_back = connection.held_back, []
+            for answers in held_back:
+                self.send(connection, answers())
+
+    def _send_event(self, connection: Connection, answers: Callable[[], Sequence[Answer]]) -> None:
+        if connection.slow_answer_count:
+            connection.held_back.append(answers)
+        else:
+            self.send(connection, answers())
 
     # Telling others what became of their subscriptions.
 
@@ -140,6 +172,15 @@ class Connections:
         """They are told with the next `tell_effects`."""
         for effect in effects:
             self._untold.setdefault(effect.session, []).append(effect)
+            if self._log_of_events is not None:
+                self._note(self._log_of_events, effect)
+
+    def _note(self, log: EventLog, effect: Effect) -> None:
+        match effect:
+            case Ended(queue=queue) | Deleted(queue=queue):
+                log.unsubscribed(queue, effect.session)
+            case ServiceEnded(service=service):
+                log.displaced(service, effect.session)
 
     def tell_effects(self) -> None:
         if not self._untold:

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from syncline.values.digests import SetDigest
+from syncline.values.reconciliation import SetHashes
 
 
 @dataclass(slots=True)
@@ -56,6 +57,18 @@ class SmpCounters:
     fold_failed_count: int = 0
     fold_message_count: int = 0
 
+    # Drift: openings that came with SOKS, and those that it went without; questions by their name;
+    # ids that services let go of; digests on record that were not those of their sets.
+    openings_count: int = 0
+    openings_failed_count: int = 0
+    questions: Counter[str] = field(default_factory=Counter[str])
+    questions_refused_count: int = 0
+    dissociated_count: int = 0
+    digests_repaired_count: int = 0
+    # Rounds over all sets that compare them with their digests, and ids read by these.
+    walk_round_count: int = 0
+    walked_id_count: int = 0
+
     # Services themselves.
     services_created_count: int = 0
     services_rotated_count: int = 0
@@ -80,9 +93,15 @@ class SmpCounters:
             self.associations_moved_count += 1
 
     def count_bulk(
-        self, count: int | None, ids_hash: bytes | None, digest: SetDigest, *, is_new: bool
+        self,
+        count: int | None,
+        ids_hash: bytes | None,
+        digest: SetDigest,
+        hashes: SetHashes | None = None,
+        *,
+        is_new: bool,
     ) -> None:
-        """`count` and `ids_hash` as the client said."""
+        """`count`, `ids_hash` and `hashes` as the client said."""
         self.bulk_count += 1
         self.bulk_repeated_count += not is_new
         if count is None or count < 0:
@@ -91,7 +110,10 @@ class SmpCounters:
             self.bulk_more_count += 1
         elif digest.count < count:
             self.bulk_fewer_count += 1
-        elif digest.xor_md5 != ids_hash:
+        elif digest.xor_md5 != ids_hash or hashes not in (
+            None,
+            SetHashes(digest.xor_xxh3, digest.sum128),
+        ):
             self.bulk_different_count += 1
         else:
             self.bulk_equal_count += 1

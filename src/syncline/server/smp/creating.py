@@ -64,6 +64,8 @@ class Creating:
         if record.service_id is not None:
             self._parts.counters.associations_new_count += 1
         if command.subscribes:
+            if self._parts.outside.events is not None:
+                self._parts.outside.events.subscribed(queue, call.number)
             self._parts.connections.add_effects(
                 self._parts.deliveries.subscribe(call.number, queue, record.service_id)
             )

@@ -46,6 +46,7 @@ class Delivering:
         self._store = parts.outside.store
         self._records = parts.outside.records
         self._deliveries = parts.deliveries
+        self._events = parts.outside.events
         # Set by whoever folds: a session that missed too much is taken through its queues anew.
         self.begin_fold: Callable[[Connection, Fold], None] = lambda connection, fold: None
 
@@ -77,6 +78,8 @@ class Delivering:
         connection = None if number is None else self._parts.connections.get(number)
         if connection is None:
             return False
+        if self._events is not None:
+            self._events.delivered(queue, connection.number, head.seq, head.seq)
         answer = Answer(NO_ID, queue, self.message(record, head))
         self._parts.connections.send(connection, (answer,))
         return True
@@ -92,6 +95,8 @@ class Delivering:
         if self._deliveries.offer(queue, service, head.seq, head.message_id) != number:
             # It cannot take more for now: the message is due, and comes by itself.
             return None
+        if self._events is not None:
+            self._events.delivered(queue, number, head.seq, head.seq)
         return self.message(record, head)
 
     def head(self, record: QueueRecord) -> Head | None:

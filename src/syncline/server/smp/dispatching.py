@@ -5,12 +5,15 @@ from typing import Protocol, assert_never
 from syncline.server.smp.calls import Call
 from syncline.server.smp.creating import Creating
 from syncline.server.smp.delivering import Delivering
+from syncline.server.smp.dissociating import Dissociating
 from syncline.server.smp.erasing import Erasing
 from syncline.server.smp.folding import Folding
 from syncline.server.smp.links import Links
 from syncline.server.smp.notifying import Notifying
+from syncline.server.smp.openings import Openings
 from syncline.server.smp.parts import Parts
 from syncline.server.smp.queue_commands import QueueCommands
+from syncline.server.smp.reconciling import Reconciling
 from syncline.server.smp.replies import Reply
 from syncline.server.smp.sending import Sending
 from syncline.server.smp.service_commands import ServiceCommands
@@ -20,6 +23,7 @@ from syncline.server.smp.verifying import Verifier
 from syncline.wire.smp import failures
 from syncline.wire.smp.commands import (
     Ack,
+    Bus,
     Del,
     Get,
     Key,
@@ -37,6 +41,7 @@ from syncline.wire.smp.commands import (
     Ping,
     Prxy,
     Que,
+    Recq,
     Rfwd,
     Rkey,
     Rslv,
@@ -78,7 +83,10 @@ class Dispatch:
         self.sending = Sending(parts, self.delivering, self.notifying)
         self.subscribing = Subscribing(parts, self.delivering)
         self.folding = Folding(parts, self.delivering, tasks)
-        self.services = ServiceCommands(parts, self.folding, self.notifying)
+        self.reconciling = Reconciling(parts, tasks)
+        self.dissociating = Dissociating(parts, self.delivering)
+        openings = Openings(parts, self.reconciling, tasks)
+        self.services = ServiceCommands(parts, self.folding, self.notifying, openings)
 
     def carry_out(self, call: Call) -> Reply | None:
         """Verify, then do it. None: it is answered later.
@@ -125,6 +133,10 @@ class Dispatch:
                 return self.services.subscribe(call, verify.service(call), command)
             case Nsubs() as command:
                 return self.services.subscribe_notifiers(call, verify.service(call), command)
+            case Recq() as command:
+                return self.reconciling.ask(call, verify.owner_of_set(call), command)
+            case Bus() as command:
+                return self.dissociating.dissociate(call, verify.owner_of_set(call), command)
             case Lset() as command:
                 return self.links.set_data(verify.recipient(call), command)
             case Ldel():

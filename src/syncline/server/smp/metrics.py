@@ -25,6 +25,7 @@ class SmpCollector(Collector):
         yield from self._kept()
         yield from self._queues()
         yield from self._services()
+        yield from self._drift()
         yield from self._transport()
         yield from self._proxy()
 
@@ -121,6 +122,37 @@ class SmpCollector(Collector):
         yield counter("smp_folds", "Backlogs walked through.", counted.fold_count)
         yield counter("smp_failed_folds", "Backlogs cut off.", counted.fold_failed_count)
         yield counter("smp_fold_messages", "Messages sent by these.", counted.fold_message_count)
+
+    def _drift(self) -> Iterable[Metric]:
+        counted, followed = self._router.counters, self._router.followed_sets
+        openings = {"sent": counted.openings_count, "failed": counted.openings_failed_count}
+        questions = {name.lower(): count for name, count in counted.questions.items()}
+        yield counters("smp_openings", "Openings for services that drifted.", "result", openings)
+        yield counters("smp_questions", "Questions about sets answered.", "kind", questions)
+        yield counter(
+            "smp_refused_questions",
+            "Questions refused because too many were asked.",
+            counted.questions_refused_count,
+        )
+        yield counter(
+            "smp_dissociated_ids",
+            "Queues and notifiers that services let go of.",
+            counted.dissociated_count,
+        )
+        yield counter(
+            "smp_repaired_digests",
+            "Digests on record that were not those of their sets.",
+            counted.digests_repaired_count,
+        )
+        yield counter(
+            "smp_digest_rounds", "Rounds over all sets and digests.", counted.walk_round_count
+        )
+        yield counter("smp_walked_ids", "Ids read by these.", counted.walked_id_count)
+        yield gauge("smp_followed_sets", "Sets whose changes are followed.", followed.set_count)
+        yield gauge("smp_followed_bytes", "Memory that their ids take.", followed.row_bytes)
+        yield counter(
+            "smp_set_scans", "Times that all ids of a set were read.", followed.scan_count
+        )
 
     def _transport(self) -> Iterable[Metric]:
         stats, counted = self._stats, self._router.counters

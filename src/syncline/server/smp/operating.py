@@ -14,6 +14,7 @@ from syncline.core.subscriptions import Effect
 from syncline.errors import ServiceMismatchError, UnknownQueueError
 from syncline.server.smp.connections import NO_ID, Connection
 from syncline.server.smp.delivering import Delivering
+from syncline.server.smp.examining import Examination
 from syncline.server.smp.faces import Answer
 from syncline.server.smp.parts import Parts
 from syncline.server.smp.queue_commands import QueueCommands
@@ -58,6 +59,8 @@ class Operating:
         self._parts = parts
         self._queue_commands = queue_commands
         self._delivering = delivering
+        outside = parts.outside
+        self.examination = Examination(outside.records, parts.counters, outside.log)
 
     # Queues.
 

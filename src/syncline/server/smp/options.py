@@ -28,3 +28,19 @@ class SmpOptions:
     busy_seconds_max: float = 10.0
     # Keys that may act for the recipient of a contact address; each may have to be tried.
     recipient_key_count_max: int = 16
+    # Questions about the set of a service: one in parts, all parts that wait for the rest, and how
+    # many are being answered, in all and of one service.
+    question_bytes_max: int = 4 * MIB
+    question_bytes_total_max: int = 32 * MIB
+    question_count_max: int = 16
+    questions_per_service_max: int = 4
+    # Answers that are on their way to slow sessions; beyond that questions are refused. One answer
+    # may be larger by itself: it lists a whole set.
+    answer_bytes_total_max: int = 64 * MIB
+    # How long SOKS waits for its opening.
+    opening_seconds_max: float = 5.0
+    # Sets that are followed once somebody has asked about them, and the ids of those asked about
+    # lately.
+    followed_set_count_max: int = 32
+    followed_bytes_max: int = 128 * MIB
+    followed_idle_ms_max: int = 2 * 60 * 1_000

@@ -7,6 +7,7 @@ from syncline.core.deliveries import Deliveries
 from syncline.core.notifications import Notifications
 from syncline.errors import StoreFullError
 from syncline.server.committer import Committer
+from syncline.server.events import Events
 from syncline.server.logs import Log
 from syncline.server.smp.book import Book
 from syncline.server.smp.connections import Connections
@@ -28,6 +29,7 @@ class Surroundings:
     random_bytes: Callable[[int], bytes]
     options: SmpOptions
     log: Log
+    events: Events | None = None
     # Why new messages are refused for now, if they are.
     shortage: Callable[[], StoreFullError | None] = lambda: None
     # Asks for upkeep at once: the store cannot take more without it.
@@ -55,6 +57,7 @@ class Parts:
             outside.records.digest,
             outside.options,
             counters,
+            outside.events,
         )
-        book = Book(outside.records, outside.records_committer)
+        book = Book(outside.records, outside.records_committer, outside.events)
         return cls(outside, deliveries, notifications, counters, connections, book)

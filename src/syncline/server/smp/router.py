@@ -7,11 +7,16 @@ when what they tell is durable, those of one block together where they wait for 
 A command for which the disk has no room waits, and with it everything behind it of the same
 session, which is not read from meanwhile. So the commands of a session are never carried out in
 another order than they came.
+
+A command that meets a mistake of ours is answered with INTERNAL and reported; those before and
+behind it are carried out as if it had not been there.
 """
 
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
+from traceback import extract_tb
 
 from syncline.errors import (
     LimitExceededError,
@@ -26,6 +31,7 @@ from syncline.server.smp.calls import Call
 from syncline.server.smp.connections import NO_ID, Connection
 from syncline.server.smp.dispatching import Dispatch, Relay
 from syncline.server.smp.faces import Answer, SmpSession
+from syncline.server.smp.followed_sets import FollowedSets
 from syncline.server.smp.operating import Operating
 from syncline.server.smp.parts import Parts, Surroundings
 from syncline.server.smp.replies import RECORDS, Releases, Reply, Turn, refusal_text
@@ -40,6 +46,8 @@ from syncline.wire.smp.transmissions import Damaged, Transmission
 
 # How soon a command that waits for room tries again if nobody says that there is some.
 _BUSY_SECONDS = 0.05
+# Of the way to a mistake, as many calls are told.
+_PLACE_COUNT = 4
 
 
 class SmpRouter:
@@ -90,6 +98,7 @@ class SmpRouter:
 
     def closed(self, session: SmpSession) -> None:
         self._connections.close(session.number)
+        self._dispatch.reconciling.forget_session(session.number)
 
     # For the process.
 
@@ -114,6 +123,11 @@ class SmpRouter:
     def dropped_notification_count(self) -> int:
         return self._parts.notifications.dropped_count
 
+    @property
+    def followed_sets(self) -> FollowedSets:
+        """For what is counted there."""
+        return self._dispatch.reconciling.sets
+
     def is_session_subscribed(self, number: int) -> bool:
         """Whether it reads anything; one that does not may be closed when it is silent for long."""
         return self._parts.deliveries.has_subscriptions(
@@ -133,11 +147,13 @@ class SmpRouter:
         """Every second or so: what nobody waits for reaches the disk, and what is left is done."""
         self._parts.notifications.expire(self._outside.clock_ms())
         self._dispatch.erasing.finish_some()
+        self._dispatch.reconciling.keep_house()
         self._outside.records_committer.flush()
 
     async def close(self) -> None:
         """Cut off what is under way; what is staged stays with the committers."""
         await self._tasks.close()
+        await self._dispatch.reconciling.close()
 
     # For what answers later (`dispatching.Relay`).
 
@@ -182,6 +198,12 @@ class SmpRouter:
         except FailureError as error:
             self._count(error.failure)
             reply = Reply(Err(error.failure))
+        except StoreBusyError:
+            raise
+        except Exception as mistake:  # noqa: BLE001 (it costs this command, not its session)
+            self._report(mistake)
+            self._count(failures.INTERNAL)
+            reply = Reply(Err(failures.INTERNAL))
         if reply is None:
             return
         if not self._parts.book.is_settled(entity_id):
@@ -205,6 +227,15 @@ class SmpRouter:
             if not isinstance(error, StoreFullError):
                 self._outside.log.error("a command failed", reason=str(error))
             raise FailureError(_store_failure(error)) from error
+
+    def _report(self, mistake: Exception) -> None:
+        """Ours, for whoever can mend it: what and where, and nothing of what the peer said."""
+        places = extract_tb(mistake.__traceback__)[-_PLACE_COUNT:]
+        self._outside.log.error(
+            "a command met a mistake of the router",
+            kind=type(mistake).__name__,
+            place=" > ".join(f"{Path(each.filename).name}:{each.lineno}" for each in places),
+        )
 
     def _count(self, failure: Failure) -> None:
         self.counters.refused[failure.code] += 1

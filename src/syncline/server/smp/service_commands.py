@@ -4,11 +4,13 @@
   random id that stays; its role is what it said then.
 - SUBS takes all queues of the service at once, NSUBS all its notifiers. The answer tells how many
   those are and the digest of their ids, as they are durable; whether the client believed the same
-  is counted and changes nothing.
+  is counted and changes nothing, but that in an extended session it comes with the answer how to
+  find out what differs (`syncline.server.smp.openings`).
 - Whoever subscribed for the service before is told that it has lost it, last of all, and may take
   it back.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 from syncline.certificates import identity_of_chain
@@ -19,6 +21,7 @@ from syncline.server.smp.connections import Connection
 from syncline.server.smp.faces import SessionService
 from syncline.server.smp.folding import Folding
 from syncline.server.smp.notifying import Notifying
+from syncline.server.smp.openings import Openings
 from syncline.server.smp.parts import Parts
 from syncline.server.smp.replies import RECORDS, Late, Reply
 from syncline.values.ids import STREAM_ID_BYTES
@@ -34,10 +37,13 @@ BAD_SERVICE = "HANDSHAKE BAD_SERVICE"
 class ServiceCommands:
     """See the module."""
 
-    def __init__(self, parts: Parts, folding: Folding, notifying: Notifying) -> None:
+    def __init__(
+        self, parts: Parts, folding: Folding, notifying: Notifying, openings: Openings
+    ) -> None:
         self._parts = parts
         self._folding = folding
         self._notifying = notifying
+        self._openings = openings
 
     async def admit(self, chain: tuple[bytes, ...], role: ServiceRole) -> bytes | str:
         """The id of the service, or why it is turned away. Raises StorageError."""
@@ -53,29 +59,27 @@ class ServiceCommands:
             await outside.records_committer.durable()
         return known.service_id
 
-    def subscribe(self, call: Call, service: SessionService, command: Subs) -> Reply:
+    def subscribe(self, call: Call, service: SessionService, command: Subs) -> Reply | None:
         """Raises FailureError."""
         self._check_exists(service)
         subscribed = self._parts.deliveries.subscribe_service(call.number, service.service_id)
+        if self._parts.outside.events is not None:
+            self._parts.outside.events.subscribed(service.service_id, call.number)
         self._parts.connections.add_effects(subscribed.effects)
-        return Reply(
-            self._counted(service, command, is_new=subscribed.is_new),
-            RECORDS,
-            partial(self._begin_fold, call.connection, subscribed.fold),
-            then_always=True,
-        )
+        begin = partial(self._begin_fold, call.connection, subscribed.fold)
+        return self._reply(call, service, command, begin, is_new=subscribed.is_new)
 
-    def subscribe_notifiers(self, call: Call, service: SessionService, command: Nsubs) -> Reply:
+    def subscribe_notifiers(
+        self, call: Call, service: SessionService, command: Nsubs
+    ) -> Reply | None:
         """Raises FailureError."""
         self._check_exists(service)
         subscribed = self._parts.notifications.subscribe_service(call.number, service.service_id)
+        if self._parts.outside.events is not None:
+            self._parts.outside.events.subscribed(service.service_id, call.number)
         self._parts.connections.add_effects(subscribed.effects)
-        return Reply(
-            self._counted(service, command, is_new=subscribed.is_new),
-            RECORDS,
-            partial(self._notifying.flush_soon, call.number),
-            then_always=True,
-        )
+        flush = partial(self._notifying.flush_soon, call.number)
+        return self._reply(call, service, command, flush, is_new=subscribed.is_new)
 
     def _create(
         self, chain: tuple[bytes, ...], fingerprint: bytes, role: ServiceRole
@@ -104,6 +108,21 @@ class ServiceCommands:
         """An operator may have deleted it since the session began."""
         if self._parts.outside.records.service(service.service_id) is None:
             raise FailureError(failures.SERVICE)
+
+    def _reply(
+        self,
+        call: Call,
+        service: SessionService,
+        command: Subs | Nsubs,
+        then: Callable[[], object],
+        *,
+        is_new: bool,
+    ) -> Reply | None:
+        if command.hashes is not None:
+            self._openings.answer(call, service, command, then, is_new=is_new)
+            return None
+        message = self._counted(service, command, is_new=is_new)
+        return Reply(message, RECORDS, then, then_always=True)
 
     def _counted(self, service: SessionService, command: Subs | Nsubs, *, is_new: bool) -> Late:
         def make() -> Soks:

@@ -20,14 +20,16 @@ from syncline.server.smp.handshake import Agreed, LinkFacts
 from syncline.wire.smp import failures
 from syncline.wire.smp.boxes import SecretBox, padded, unpadded
 from syncline.wire.smp.chains import BlockChain
-from syncline.wire.smp.messages import Err, RouterMessage, encode_message
+from syncline.wire.smp.messages import Err, encode_message
 from syncline.wire.smp.transmissions import (
     BLOCK_BYTES,
     TRANSMISSION_BYTES_MAX,
     Damaged,
+    answer_head,
     decode_block,
-    encode_transmission,
+    encode_answer,
     pack,
+    pack_one,
 )
 
 # Why reading is held back; reasons add up.
@@ -83,6 +85,7 @@ class Session:
     __slots__ = (
         "_contents",
         "_contents_bytes",
+        "_head",
         "_held_back",
         "_is_dirty",
         "_is_full",
@@ -125,6 +128,7 @@ class Session:
         secret = agreed.forward_secret
         self.forward_box = None if secret is None else SecretBox(secret)
         self._link = link
+        self._head = answer_head(agreed.version, facts.session_id)
         self._sessions = sessions
         chains = agreed.chains
         self._sealing = BlockChain(chains.router_to_client) if chains else None
@@ -155,22 +159,30 @@ class Session:
     def send(self, answers: Sequence[Answer]) -> None:
         if self._is_over:
             return
-        pending = self._pending
         for answer in answers:
-            transmission = self._transmission(answer.corr_id, answer.entity_id, answer.message)
-            if len(transmission) > TRANSMISSION_BYTES_MAX:
+            body = encode_message(self.version, answer.message)
+            transmission = encode_answer(self._head, answer.corr_id, answer.entity_id, body)
+            byte_count = len(transmission)
+            if byte_count > TRANSMISSION_BYTES_MAX:
                 # No answer is that large by itself, but its ids may be: they are the peer's.
-                transmission = self._transmission(answer.corr_id, answer.entity_id, _TOO_LARGE)
-            pending.append(transmission)
-            self._pending_bytes += len(transmission)
+                body = encode_message(self.version, _TOO_LARGE)
+                transmission = encode_answer(self._head, answer.corr_id, answer.entity_id, body)
+                byte_count = len(transmission)
+            self._pending.append(transmission)
+            self._pending_bytes += byte_count
         if not self._is_dirty:
             self._is_dirty = True
             self._sessions.flush_soon(self)
-        limits = self._sessions.limits
-        if not self._is_full and self.waiting_bytes >= limits.waiting_bytes_high:
+        waiting_bytes = self._pending_bytes + self._contents_bytes
+        if waiting_bytes >= self._sessions.limits.waiting_bytes_high:
+            self._fall_behind(waiting_bytes)
+
+    def _fall_behind(self, waiting_bytes: int) -> None:
+        """The peer takes less than it asks for."""
+        if not self._is_full:
             self._is_full = True
             self._hold_back(_BY_WAITING)
-        if self.waiting_bytes > limits.waiting_bytes_max:
+        if waiting_bytes > self._sessions.limits.waiting_bytes_max:
             self._sessions.stats.slow_count += 1
             self._end()
             self._link.abort()
@@ -221,17 +233,18 @@ class Session:
 
     # Writing.
 
-    def _transmission(self, corr_id: bytes, entity_id: bytes, message: RouterMessage) -> bytes:
-        version = self.version
-        body = encode_message(version, message)
-        return encode_transmission(
-            version, self.session_id, _NOTHING, None, corr_id, entity_id, body
-        )
-
     def flush(self) -> None:
         """What was sent in this turn goes out."""
         self._is_dirty = False
-        if self._pending:
+        pending = self._pending
+        if len(pending) == 1 and self._contents is None and self._link.is_writable:
+            # Nearly always (bench: queues).
+            self._pending = []
+            self._pending_bytes = 0
+            self._write_block(pack_one(pending[0]))
+            if self._is_full:
+                self._write()
+        elif pending:
             self._pack()
             self._write()
 
@@ -253,14 +266,18 @@ class Session:
             self._sessions.face.drained(self)
 
     def _write_blocks(self) -> None:
-        contents, link, sealing = self._contents, self._link, self._sealing
+        contents, link = self._contents, self._link
         while contents and link.is_writable:
             content = contents.popleft()
             self._contents_bytes -= len(content)
-            link.write_block(sealing.seal(content) if sealing else padded(content, BLOCK_BYTES))
-            self._sessions.stats.sent_block_count += 1
+            self._write_block(content)
         if not contents:
             self._contents = None
+
+    def _write_block(self, content: bytes) -> None:
+        sealing = self._sealing
+        self._link.write_block(sealing.seal(content) if sealing else padded(content, BLOCK_BYTES))
+        self._sessions.stats.sent_block_count += 1
 
     def _end(self) -> None:
         self._is_over = True

@@ -51,6 +51,8 @@ class Subscribing:
             parts.book.touch(record, now_ms)
         parts.counters.count_association(former, service)
         parts.counters.subscribed_count += 1
+        if parts.outside.events is not None:
+            parts.outside.events.subscribed(queue, call.number)
         parts.connections.add_effects(
             parts.deliveries.subscribe(call.number, queue, service, former=former)
         )
@@ -69,6 +71,8 @@ class Subscribing:
         if head is None:
             return Reply(_OK)
         parts.deliveries.got(call.number, queue, head.seq, head.message_id)
+        if parts.outside.events is not None:
+            parts.outside.events.delivered(queue, call.number, head.seq, head.seq)
         parts.counters.fetched_count += 1
         return Reply(self._delivering.message(record, head))
 
@@ -88,6 +92,8 @@ class Subscribing:
         with suppress(UnknownQueueError, LimitExceededError):
             parts.outside.store.truncate_before(queue, done.seq + 1)
         parts.counters.received_count += 1
+        if parts.outside.events is not None:
+            parts.outside.events.acknowledged(queue, call.number, done.seq)
         following = None if done.is_get else self._delivering.next_for(call.number, record)
         return Reply(_OK if following is None else following)
 

@@ -27,6 +27,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from OpenSSL import SSL
 
 from syncline.certificates import Identity
+from syncline.server.smp import openssl
 from syncline.server.smp.bounds import TransportLimits, TransportStats
 from syncline.values.limits import KIB
 
@@ -157,7 +158,7 @@ class TlsConnection:
         self._outgoing: deque[bytes] | None = None
         # Of a peer that takes nothing, or of the end.
         self._deadline: asyncio.TimerHandle | None = None
-        self._tls = SSL.Connection(context, accepted)
+        self._tls: SSL.Connection = openssl.Connection(context, accepted)
         self._tls.set_accept_state()
         loop.add_reader(accepted, self._readable)
 

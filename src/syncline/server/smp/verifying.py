@@ -17,18 +17,22 @@ queue's key has agreed to this service and no other.
 """
 
 from collections.abc import Sequence
-from typing import NoReturn
+from functools import lru_cache
+from typing import Final, NoReturn
 
 from syncline.server.smp.calls import Call
 from syncline.server.smp.faces import SessionService
 from syncline.storage.records.base import Records
 from syncline.values.ids import STREAM_ID_BYTES
-from syncline.values.queue_records import QueueRecord
+from syncline.values.queue_records import QueueRecord, ServiceRole
 from syncline.wire.smp import failures
 from syncline.wire.smp.authorizations import is_authorized, is_signed, kind_of, refuse_slowly
 from syncline.wire.smp.commands import New, Nsub, Sub, credentials_fault, role_of
 from syncline.wire.smp.failures import FailureError
 from syncline.wire.smp.keys import PublicKey
+
+# Of parties that were heard lately; some 300 bytes each.
+_KEY_COUNT_MAX: Final = 4_096
 
 
 class Verifier:
@@ -59,13 +63,13 @@ class Verifier:
         record = self._records.queue(entity_id) if _is_id(entity_id) else None
         if record is None:
             _refuse_unknown(call)
-        _check(call, [PublicKey.decode(key) for key in record.recipient_keys])
+        _check(call, [_key(key) for key in record.recipient_keys])
         return record
 
     def sender(self, call: Call) -> QueueRecord:
         """Anybody while the queue is not secured, and only who has its key afterwards."""
         record = self._by_sender(call)
-        _check(call, (PublicKey.decode(record.sender_key),) if record.sender_key else ())
+        _check(call, (_key(record.sender_key),) if record.sender_key else ())
         return record
 
     def securing_sender(self, call: Call, key: PublicKey) -> QueueRecord:
@@ -87,7 +91,7 @@ class Verifier:
         record = self._records.by_notifier(entity_id) if _is_id(entity_id) else None
         if record is None or record.notifier is None:
             _refuse_unknown(call)
-        _check(call, (PublicKey.decode(record.notifier.key),))
+        _check(call, (_key(record.notifier.key),))
         return record
 
     def service(self, call: Call) -> SessionService:
@@ -103,6 +107,16 @@ class Verifier:
             raise FailureError(failures.SERVICE)
         return service
 
+    def owner_of_set(self, call: Call) -> SessionService:
+        """The same, if it is a service that ids can belong to."""
+        service = self.service(call)
+        if service.role is ServiceRole.PROXY:
+            raise FailureError(failures.PROHIBITED)
+        if self._records.service(service.service_id) is None:
+            # An operator has deleted it since the session began.
+            raise FailureError(failures.SERVICE)
+        return service
+
     def _by_sender(self, call: Call) -> QueueRecord:
         entity_id = call.transmission.entity_id
         record = self._records.by_sender(entity_id) if _is_id(entity_id) else None
@@ -113,20 +127,27 @@ class Verifier:
 
 def _check(call: Call, keys: Sequence[PublicKey]) -> None:
     """One of the keys authorizes the command; without keys it must not be authorized."""
-    _check_role(call)
-    data = _check_service(call)
-    transmission = call.transmission
+    session, transmission = call.connection.session, call.transmission
+    data = transmission.signed
+    if session.service is not None:
+        _check_role(call)
+        data = _check_service(call)
+    elif transmission.service_signature is not None:
+        raise FailureError(failures.SERVICE)
     authorization = transmission.authorization
     if not keys and not authorization:
         return
     kind = kind_of(authorization)
-    fitting = [key for key in keys if key.kind is kind]
-    if not fitting:
+    has_fitting = False
+    for key in keys:
+        if key.kind is kind:
+            has_fitting = True
+            if is_authorized(
+                key, authorization, data, transmission.corr_id, session.router_private
+            ):
+                return
+    if not has_fitting:
         _refuse_authorization(call)
-    router_private = call.session.router_private
-    for key in fitting:
-        if is_authorized(key, authorization, data, transmission.corr_id, router_private):
-            return
     raise FailureError(failures.AUTH)
 
 
@@ -178,6 +199,12 @@ def _refuse_authorization(call: Call) -> NoReturn:
         call.session.router_private,
     )
     raise FailureError(failures.AUTH)
+
+
+@lru_cache(maxsize=_KEY_COUNT_MAX)
+def _key(encoded: bytes) -> PublicKey:
+    """A key on record. Read once and kept: it stands there as it will be asked for again."""
+    return PublicKey.decode(encoded)
 
 
 def _is_id(entity_id: bytes) -> bool:

@@ -36,7 +36,8 @@ whole image of its slot in the table, and replay needs no more than the last one
 Payload by kind: message: the message. Snapshot: 8 bytes up-to sequence, then the state. Cursor: 8
 bytes position, then the name. Acknowledgements: rows of 32 bytes (24 stream, 8 last << 24 |
 unread); the record itself names no stream. Cursors: count of 4 bytes, then for each 8 bytes
-position, 1 byte length, name.
+position, 1 byte length, name. Events: rows as `values.events` has them; the record itself names no
+stream, and nothing of a stream depends on it.
 """
 
 import struct
@@ -94,6 +95,7 @@ class RecordKind(IntEnum):
     CURSOR = 7
     DROP_CURSOR = 8
     CURSORS = 9
+    EVENTS = 10
 
 
 # Flags in the kind byte, and in the slots of the table.

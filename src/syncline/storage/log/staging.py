@@ -1,7 +1,8 @@
 """Builds batches: records get their position when staged, headers and slot images when closed."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -28,6 +29,7 @@ from syncline.storage.log.scan import Chain
 from syncline.storage.log.segments import Segments
 from syncline.storage.log.streams import LENGTH_BITS, OpenStream
 from syncline.values import limits
+from syncline.values.events import EVENT_ROW_BYTES, EventKind, encode_event
 
 _pack_body = RECORD_BODY.pack
 _pack_crc = CRC.pack
@@ -143,6 +145,20 @@ class StagedBatch:
         self.record_count += 1
         self.length += RECORD_HEADER_BYTES + len(payload)
 
+    def add_events(self, rows: Sequence[bytes], now_ms: int) -> None:
+        position = self.position + BATCH_HEADER_BYTES + self.length
+        payload = b"".join(rows)
+        body = RECORD_BODY.pack(
+            RecordKind.EVENTS << 24 | len(payload), NO_STREAM, 0, now_ms << QUOTA_BITS
+        )
+        crc = crc32c_extend(
+            crc32c_extend(checksum_seed(position, self.epoch ^ self.tag), body), payload
+        )
+        self.pieces.append(CRC.pack(crc) + body)
+        self.pieces.append(payload)
+        self.record_count += 1
+        self.length += RECORD_HEADER_BYTES + len(payload)
+
     def close(self, after: Chain, time_ms: int, *, has_images: bool) -> Chain:
         """Nothing more is added: make the header and, if wanted, the images of touched slots."""
         number = after.number + 1
@@ -192,6 +208,9 @@ class Stager:
         self.deferred: dict[OpenStream, None] = {}
         # The batch before the first of each live segment.
         self.chain_before = replay.chain_before
+        # Events that no batch has taken, in order, and how many were left out behind them.
+        self._events: list[bytes] = []
+        self._dropped_event_count = 0
         self.end = replay.end
         # The time of records that come without one: what callers said last.
         self.time_ms = now_ms
@@ -351,8 +370,21 @@ class Stager:
         self.deferred.pop(opened, None)
         opened.has_deferred_ack = False
 
+    @property
+    def waiting_event_count(self) -> int:
+        return len(self._events)
+
+    def note(self, event: bytes) -> None:
+        """It goes with the next batch. If too many wait, it is left out, and that is noted."""
+        if self._dropped_event_count or len(self._events) >= limits.waiting_event_count_max:
+            self._dropped_event_count += 1
+        else:
+            self._events.append(event)
+
     def take(self, *, must_acknowledge: bool) -> StagedBatch | None:
         """The next batch to write, closed; None if nothing waits for the disk."""
+        if self._events:
+            self._make_room_for_events(must_all=must_acknowledge)
         # If they are waited for, they join what is staged even while closed batches go first.
         if must_acknowledge or not self._closed:
             self._stage_acknowledgements(must_all=must_acknowledge)
@@ -372,11 +404,37 @@ class Stager:
         batch = self._batch
         assert batch is not None
         self._batch = None
+        if self._events:
+            self._stage_events(batch)
         self._chain = batch.close(self._chain, self.time_ms, has_images=self.wants_images)
         self.end = batch.end
         self._segment_record_count += batch.record_count
         self._closed_bytes += batch.byte_count
         self._closed.append(batch)
+
+    def _make_room_for_events(self, *, must_all: bool) -> None:
+        """They need a batch of their own only if nothing else is written for long."""
+        is_due = must_all or len(self._events) >= limits.event_batch_count
+        if self._batch is None and not self._closed and is_due:
+            # Without room in the log they wait, and in the end are left out.
+            with suppress(StorageError):
+                self.room(RECORD_HEADER_BYTES + EVENT_ROW_BYTES)
+
+    def _stage_events(self, batch: StagedBatch) -> None:
+        """As many as fit. They stand behind all else in the batch: what they tell of is durable no
+        later than they are, and what others did because of it comes in a later batch."""
+        free = batch.length_max - batch.length - RECORD_HEADER_BYTES
+        count = min(len(self._events), max(0, free // EVENT_ROW_BYTES))
+        if not count:
+            return
+        rows = self._events[:count]
+        del self._events[:count]
+        if self._dropped_event_count and not self._events:
+            self._events.append(
+                encode_event(EventKind.DROPPED, self.time_ms, first=self._dropped_event_count)
+            )
+            self._dropped_event_count = 0
+        batch.add_events(rows, self.time_ms)
 
     def _stage_acknowledgements(self, *, must_all: bool) -> None:
         """Put deferred acknowledgements where they cost nothing; all of them if they must go."""

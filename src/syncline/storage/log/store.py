@@ -256,6 +256,10 @@ class LogStore:
         batch.add(opened, RecordKind.DROP_CURSOR, self._stager.time_ms, name)
         del opened.cursors[name]
 
+    def note_event(self, event: bytes) -> None:
+        """One row of `values.events`: durable with a later batch, within seconds. Never refused."""
+        self._stager.note(event)
+
     # ---- Looking ----
 
     def state(self, stream: StreamId) -> StreamState:
@@ -420,6 +424,7 @@ class LogStore:
     def take_job(self) -> Job | None:
         if self._upkeep.is_busy:
             return None
+        self._upkeep.let_go_of_archived(self._stager.time_ms)
         self._residents.apply_tails(_TAILS_AT_ONCE)
         if self._residents.tails:
             # The table is not yet what the log says; more of them with the next call.
@@ -446,6 +451,7 @@ class LogStore:
     def finish_job(self, job: Job, result: object) -> None:
         live_start = self._upkeep.live_start
         self._upkeep.finish_job(job, result)
+        self._upkeep.let_go_of_archived(self._stager.time_ms)
         if self._upkeep.live_start != live_start:
             self._residents.start_sweep()
 
@@ -484,6 +490,9 @@ class LogStore:
             "table_bytes": self._table.mapped_bytes,
             "streams_in_memory": len(self._by_id) + len(self._residents.tails),
             "deferred_acknowledgements": self._stager.deferred_count,
+            "waiting_events": self._stager.waiting_event_count,
+            "archived_segments": self._upkeep.archived_count,
+            "archive_dropped_segments": self._upkeep.archive_dropped_count,
         }
 
     def scrub(self, bytes_max: int) -> int:
@@ -497,10 +506,14 @@ class LogStore:
         segment_count = len(segments.numbers) + len(segments.spares) + len(segments.retired)
         return StoreStats(
             stream_count=self._table.used_count,
-            disk_bytes=segment_count * segments.segment_bytes
+            disk_bytes=(segment_count + self._upkeep.archived_count) * segments.segment_bytes
             + self._runs.file_bytes
             + self._table.mapped_bytes,
-            file_count=segment_count + len(self._runs.names) + len(self._table.paths()) + 4,
+            file_count=segment_count
+            + self._upkeep.archived_count
+            + len(self._runs.names)
+            + len(self._table.paths())
+            + 4,
             committed_batch_count=self._committed_batch_count,
             committed_record_count=self._committed_record_count,
             torn_tail_count=self._opened.replay.torn_tail_count,

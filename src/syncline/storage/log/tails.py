@@ -84,6 +84,9 @@ class Tails:
             body_end = at + RECORD_HEADER_BYTES
             if kind >= _ENTRIES_END:
                 record_kind = kind >> 24
+                if record_kind == RecordKind.EVENTS:
+                    at = behind
+                    continue
                 if record_kind == RecordKind.ACKNOWLEDGEMENTS:
                     self._take_acknowledgements(data[body_end:behind], start + at)
                     at = behind

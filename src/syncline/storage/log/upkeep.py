@@ -9,9 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final, assert_never
 
-from syncline.errors import StoreBusyError
+from syncline.errors import StoreBusyError, StoreFullError
 from syncline.storage.base import Damage, Job
 from syncline.storage.log import jobs
+from syncline.storage.log.archive import Archive
 from syncline.storage.log.format import SLOT_BYTES
 from syncline.storage.log.jobs import (
     MeasureJob,
@@ -71,6 +72,8 @@ class Upkeep:
         self._file_count = 0
         self._is_moved = False
         self._is_paused = False
+        # The last job found no room.
+        self._is_disk_full = False
         self._is_closing = False
         self._is_closed = False
         # Creations that are not finished: each will need a slot.
@@ -84,6 +87,11 @@ class Upkeep:
         # Below it nothing is read from segments any more; what lies below `durable_end` is durable.
         self.live_start = opened.manifest.state.oldest_segment * self._segments.segment_bytes
         self.durable_end = opened.replay.end
+        self._archive = _open_archive(opened, options)
+        if self._archive is not None:
+            # Those that were sealed before, and did not get further than that.
+            self._archive.move(self._segments.retired)
+            self._archive_retired()
 
     @property
     def is_busy(self) -> bool:
@@ -148,7 +156,12 @@ class Upkeep:
             live = len(segments.numbers) * segments.segment_bytes
             raise StoreBusyError(live, limits.live_segment_count_max * segments.segment_bytes)
         path = self._new_name("spare", ".wal", segments.folder)
-        segments.prepare(path)
+        try:
+            segments.prepare(path)
+        except StoreFullError:
+            if not self._give_up_archived():
+                raise
+            return segments.spares.pop()
         return path
 
     def take_job(self, *, seal_to: int, save: Callable[[], bool], filled: float) -> Job | None:
@@ -181,9 +194,10 @@ class Upkeep:
         try:
             result = self._do(task)
             self._list(task, result)
-        except BaseException:
+        except BaseException as error:
             # It is due again, for instance once there is room on the disk.
             self._task = None
+            self._is_disk_full = isinstance(error, StoreFullError)
             raise
         return result
 
@@ -368,6 +382,8 @@ class Upkeep:
             checkpoint=self._checkpoint,
             runs=runs,
         )
+        if self._archive is not None:
+            self._archive.move(task.segment_paths)
 
     def _finish_sealed(self, task: SealJob, result: SealResult) -> None:
         if result.run is not None:
@@ -378,10 +394,54 @@ class Upkeep:
         self._segments.retire_below(self.live_start)
         for number in task.segment_numbers:
             self._chain_before.pop(number, None)
+        self._archive_retired()
+        self._drop_surplus()
+
+    def let_go_of_archived(self, now_ms: int) -> None:
+        """What was confirmed, and what is too much or too old. From time to time."""
+        if self._archive is None:
+            return
+        for path in self._archive.let_go(now_ms):
+            self._make_spare(path)
+        self._drop_surplus()
+        if self._is_disk_full and self._give_up_archived():
+            self._files.remove(self._segments.spares.pop())
+        self._is_disk_full = False
+
+    @property
+    def archived_count(self) -> int:
+        return 0 if self._archive is None else self._archive.count
+
+    @property
+    def archive_dropped_count(self) -> int:
+        """Segments that went before anybody had confirmed them, since the start."""
+        return 0 if self._archive is None else self._archive.dropped_count
+
+    def _give_up_archived(self) -> bool:
+        """Messages come before their history: its oldest segment becomes a spare, if it has any."""
+        path = None if self._archive is None else self._archive.give_up_oldest()
+        if path is None:
+            return False
+        self._make_spare(path)
+        return True
+
+    def _make_spare(self, archived: str) -> None:
+        """Under another name at once, or the archive would show it."""
+        spare = self._new_name("spare", ".wal", self._segments.folder)
+        self._files.rename(archived, spare)
+        self._segments.spares.append(spare)
+
+    def _drop_surplus(self) -> None:
         segments = self._segments
         while len(segments.retired) + len(segments.spares) > _SPARES_MAX:
             unneeded = segments.retired or segments.spares
             self._files.remove(unneeded.pop())
+
+    def _archive_retired(self) -> None:
+        if self._archive is None:
+            return
+        retired, self._segments.retired = self._segments.retired, []
+        self._archive.add(retired)
 
     def _list_merged(self, task: MergeJob, result: MergeResult) -> None:
         gone = {_name(path) for path in task.run_paths}
@@ -403,6 +463,18 @@ class Upkeep:
         """Never used before: a job process that outlived its router must not meet the next one."""
         self._file_count += 1
         return f"{folder}/{stem}-{self._segments.epoch}-{self._file_count}{suffix}"
+
+
+def _open_archive(opened: OpenedLog, options: StoreOptions) -> Archive | None:
+    if not options.archive_bytes_max:
+        return None
+    return Archive(
+        opened.files,
+        opened.folder,
+        opened.segments.segment_bytes,
+        options.archive_bytes_max,
+        options.archive_age_ms_max,
+    )
 
 
 def _name(path: str) -> str:

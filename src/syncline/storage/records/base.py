@@ -16,20 +16,26 @@ Promises that the conformance, model and crash suites check on every backend:
   by one for each id that came or went.
 - A batch that a full disk refuses is taken back as if it had never been staged. What was staged on
   top of it meanwhile fails with it if it touches the same queues, ids or services, and else stays.
+- Whoever follows the sets is told of a batch once it is finished, and never of one that failed.
+  What it is told makes the set of each version from that of any version before, in so far as it was
+  told of every version between: one change for each step.
 - The recipient id of a deleted queue is not given out again before it is forgotten: whoever deletes
   the messages must not meet those of a successor.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
+from syncline.core.reconciliation.sets import IdSet
 from syncline.errors import StoreFullError
 from syncline.storage.base import Batch, Commits
 from syncline.values.digests import SetDigest
 from syncline.values.ids import StreamId
 from syncline.values.limits import KIB, MIB
 from syncline.values.queue_records import QueueRecord, ServiceRecord, ServiceRole
+from syncline.values.reconciliation import Change
 
 # One record with its keys, its link and its certificates.
 record_bytes_max = 64 * KIB
@@ -37,6 +43,9 @@ record_bytes_max = 64 * KIB
 record_bytes_usual = 1 * KIB
 page_count_max = 65_536
 service_count_max = 65_536
+
+# Is told of a service, the version of its set now, and the changes that led there, in order.
+SetFollower = Callable[[bytes, int, Sequence[Change]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +77,33 @@ class DigestMismatch:
     role: ServiceRole
     kept: SetDigest | None
     found: SetDigest
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsReport:
+    """What reading everything gave. `damage` is in the words of the database.
+
+    Counts are None where they cannot be read. What was repaired is wrong no more.
+    """
+
+    kept_counts: RecordCounts | None
+    found_counts: RecordCounts | None
+    mismatches: tuple[DigestMismatch, ...] = ()
+    damage: tuple[str, ...] = ()
+    is_repaired: bool = False
+
+    @property
+    def is_whole(self) -> bool:
+        """As it was found."""
+        return not self.mismatches and not self.damage and self.kept_counts == self.found_counts
+
+    @property
+    def is_left_whole(self) -> bool:
+        return self.is_whole or (self.is_repaired and not self.damage)
+
+
+def never() -> bool:
+    return False
 
 
 class Records(Protocol):
@@ -141,16 +177,57 @@ class Records(Protocol):
 
     def counts(self) -> RecordCounts: ...
 
+    def follow_sets(self, follower: SetFollower | None) -> None:
+        """Call it from `finish_batch`, for each set that batches written from now on have changed.
+
+        A service that is deleted, or whose digest is lost: version 0 and no changes. A digest that
+        was repaired, of which the next finished batch tells: its version and no changes.
+        """
+        ...
+
     # Checking. These take their time, read only what is durable, and may run on any thread.
 
     def recompute(self, service_id: bytes) -> SetDigest:
         """The digest by reading the whole set; with the version of the digest that is kept."""
         ...
 
+    def read_set(self, service_id: bytes) -> AbstractContextManager[IdSet]:
+        """The ids of a service at one moment, counted and hashed from what is there.
+
+        Its version is the one of the digest that is kept. Empty for a service that is unknown. The
+        set may be handed from thread to thread and is used by one at a time.
+        """
+        ...
+
     def verify_digests(self) -> list[DigestMismatch]: ...
 
     def repair_digests(self) -> list[DigestMismatch]:
         """Set each wrong digest right, its version one up; what was wrong. Durable on return."""
+        ...
+
+    def repair_digest(self, service_id: bytes) -> DigestMismatch | None:
+        """The same for one; None if it was right, or there is no such service."""
+        ...
+
+    def service_ids(self) -> list[bytes]:
+        """Of all services, in order."""
+        ...
+
+    def walk_digest(self, service_id: bytes) -> Generator[int, None, DigestMismatch | None]:
+        """Compare a set, read step by step at one moment, with its digest of that moment.
+
+        Each step yields how many ids it read. Steps may be taken on any thread, one at a time.
+        """
+        ...
+
+    def check(
+        self, *, repairs: bool = False, is_stopped: Callable[[], bool] = never
+    ) -> Generator[int, None, RecordsReport]:
+        """Compare everything with everything, in steps as those of `walk_digest`.
+
+        With `repairs`, digests and counts are set right where nothing is damaged. Raises
+        StorageError, also when `is_stopped` says so, which is asked all the time.
+        """
         ...
 
     def checkpoint(self) -> None:

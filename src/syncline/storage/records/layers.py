@@ -140,6 +140,10 @@ class Layers:
         self.taken: Layer | None = None
 
     @property
+    def are_empty(self) -> bool:
+        return self.taken is None and not self.staged.operations
+
+    @property
     def waiting_bytes(self) -> int:
         return self.staged.byte_count + (self.taken.byte_count if self.taken else 0)
 

@@ -9,11 +9,13 @@ would, and opening the same folder again finds what was durable.
 - Digests are never kept: each is computed from the queues when it is asked for.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Self, assert_never
 from weakref import WeakKeyDictionary
 
+from syncline.core.reconciliation.sets import IdSet, Snapshot
 from syncline.errors import (
     LimitExceededError,
     QueueExistsError,
@@ -28,7 +30,10 @@ from syncline.storage.files import Files
 from syncline.storage.records.base import (
     DigestMismatch,
     RecordCounts,
+    RecordsReport,
+    SetFollower,
     commit,
+    never,
     page_count_max,
     service_count_max,
     write,
@@ -46,10 +51,12 @@ from syncline.storage.records.operations import (
     check_ids,
     operation_bytes,
 )
+from syncline.storage.records.set_changes import SetNews
 from syncline.values import limits
 from syncline.values.digests import EMPTY_DIGEST, SetDigest, digest_of
 from syncline.values.ids import StreamId
 from syncline.values.queue_records import QueueRecord, ServiceRecord, ServiceRole
+from syncline.values.reconciliation import Change
 
 
 @dataclass(slots=True)
@@ -76,12 +83,19 @@ class _State:
                 found.add(each.notifier_id)
         return found
 
-    def apply(self, operation: Operation) -> None:
+    def apply(self, operation: Operation) -> dict[bytes, list[Change] | None]:
+        """What it did to the sets. None: that one is no more."""
         before = {service_id: self.members(service_id) for service_id in self.services}
         self._change(operation)
+        changes: dict[bytes, list[Change] | None] = {}
         for service_id in self.services:
-            changed = before.get(service_id, set()) ^ self.members(service_id)
-            self.versions[service_id] = self.versions.get(service_id, 0) + len(changed)
+            old, new = before.get(service_id, set()), self.members(service_id)
+            made = [Change(False, each) for each in sorted(old - new)]
+            made += [Change(True, each) for each in sorted(new - old)]
+            self.versions[service_id] = self.versions.get(service_id, 0) + len(made)
+            if made:
+                changes[service_id] = made
+        return changes | dict.fromkeys(before.keys() - self.services.keys())
 
     def _change(self, operation: Operation) -> None:
         match operation:
@@ -128,6 +142,8 @@ class _OperationBatch:
     byte_count: int = 0
     failure: StorageError | None = None
     is_written: bool = False
+    # Of the sets, once it is written: their versions and changes since.
+    news: list[SetNews] = field(default_factory=list[SetNews])
 
     @property
     def record_count(self) -> int:
@@ -153,6 +169,7 @@ class MemoryRecords:
         self._taken: _OperationBatch | None = None
         # For tests: set it, and the next batch is refused by a full disk.
         self.is_full = False
+        self._follower: SetFollower | None = None
 
     @classmethod
     def open(cls, folder: str, files: Files) -> Self:
@@ -264,6 +281,17 @@ class MemoryRecords:
             len(state.deleted),
         )
 
+    def follow_sets(self, follower: SetFollower | None) -> None:
+        self._follower = follower
+
+    @contextmanager
+    def read_set(self, service_id: bytes) -> Generator[IdSet]:
+        state = self._disk.state
+        if service_id not in state.services:
+            yield Snapshot(b"")
+        else:
+            yield Snapshot(b"".join(state.members(service_id)), state.versions[service_id])
+
     def recompute(self, service_id: bytes) -> SetDigest:
         return self.digest(service_id)
 
@@ -272,6 +300,23 @@ class MemoryRecords:
 
     def repair_digests(self) -> list[DigestMismatch]:
         return []
+
+    def repair_digest(self, service_id: bytes) -> DigestMismatch | None:
+        return None
+
+    def service_ids(self) -> list[bytes]:
+        return sorted(self._disk.state.services)
+
+    def walk_digest(self, service_id: bytes) -> Generator[int, None, DigestMismatch | None]:
+        yield self.digest(service_id).count
+        return None
+
+    def check(
+        self, *, repairs: bool = False, is_stopped: Callable[[], bool] = never
+    ) -> Generator[int, None, RecordsReport]:
+        for service_id in self.service_ids():
+            yield from self.walk_digest(service_id)
+        return RecordsReport(self.counts(), self.counts(), is_repaired=repairs)
 
     def checkpoint(self) -> None:
         """There is nothing to do."""
@@ -296,7 +341,7 @@ class MemoryRecords:
             raise taken.failure
         if self._disk.claim is self._claim:
             state = self._disk.state.copy()
-            _apply_all(state, taken.operations)
+            taken.news = _apply_all(state, taken.operations)
             self._disk.state = state
 
     def finish_batch(self, batch: Batch) -> None:
@@ -305,6 +350,7 @@ class MemoryRecords:
             raise ValueError("a batch is finished after it was written")
         self._taken = None
         if taken.failure is None:
+            self._tell(taken.news)
             return
         self._seen = self._disk.state.copy()
         if self._staged.touched.depends_on(taken.touched):
@@ -330,6 +376,11 @@ class MemoryRecords:
         if not isinstance(batch, _OperationBatch) or batch is not self._taken:
             raise ValueError("only the batch that was taken last can be written and finished")
         return batch
+
+    def _tell(self, news: Iterable[SetNews]) -> None:
+        for each in news:
+            if self._follower is not None:
+                self._follower(*each)
 
     def _stage(self, operation: Operation) -> None:
         waiting_bytes = self.waiting_bytes + operation_bytes(operation)
@@ -381,6 +432,14 @@ class MemoryRecords:
                 raise ServiceMismatchError(f"that service does not have the role {role}")
 
 
-def _apply_all(state: _State, operations: Iterable[Operation]) -> None:
+def _apply_all(state: _State, operations: Iterable[Operation]) -> list[SetNews]:
+    deleted: list[SetNews] = []
+    changes: dict[bytes, list[Change]] = {}
     for operation in operations:
-        state.apply(operation)
+        for service_id, made in state.apply(operation).items():
+            if made is None:
+                changes.pop(service_id, None)
+                deleted.append((service_id, 0, ()))
+            else:
+                changes.setdefault(service_id, []).extend(made)
+    return deleted + [(each, state.versions[each], made) for each, made in changes.items()]

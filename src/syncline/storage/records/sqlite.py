@@ -11,10 +11,14 @@ through the layers, a cache of records, and then a second connection that reads.
 """
 
 import sqlite3
-from collections.abc import Generator
-from contextlib import closing
+from collections.abc import Callable, Generator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from functools import partial
+from threading import Lock
 from typing import Self
 
+from syncline.core.reconciliation.sets import IdSet
 from syncline.errors import CorruptionError, StorageError, StoreFullError
 from syncline.storage.base import Batch
 from syncline.storage.files import Files
@@ -23,21 +27,28 @@ from syncline.storage.records.base import (
     DigestMismatch,
     RecordCounts,
     RecordsOptions,
+    RecordsReport,
+    SetFollower,
     commit,
+    never,
     write,
 )
 from syncline.storage.records.layers import Layer
 from syncline.storage.records.schema import FILE_NAME
+from syncline.storage.records.set_changes import SetNews, Tidings, news_of
 from syncline.storage.records.sqlite_connection import (
     bring_in_wal,
     connect_reader,
     connect_writer,
     explained,
     prepare_schema,
+    snapshot,
     transaction,
 )
 from syncline.storage.records.sqlite_copies import copy_records
 from syncline.storage.records.sqlite_reading import SqliteReading
+from syncline.storage.records.sqlite_reports import report_steps
+from syncline.storage.records.sqlite_sets import kept_version, stored_set
 from syncline.storage.records.sqlite_writes import BatchWriter
 from syncline.storage.records.staging import StagedRecords
 from syncline.values.digests import SetDigest
@@ -64,6 +75,9 @@ class SqliteRecords(StagedRecords):
         self._reading = SqliteReading(reading, self._path)
         # What ended all writing.
         self._failure: StorageError | None = None
+        self._tidings = Tidings()
+        # An error must not be taken off twice.
+        self._repairing = Lock()
         super().__init__(self._reading, options.cache_bytes_max)
 
     @classmethod
@@ -109,20 +123,74 @@ class SqliteRecords(StagedRecords):
     def counts(self) -> RecordCounts:
         return self._reading.counts()
 
+    def follow_sets(self, follower: SetFollower | None) -> None:
+        self._tidings.follower = follower
+
     # Checking and copying, each with a connection of its own.
 
     def recompute(self, service_id: bytes) -> SetDigest:
         with closing(self._another_reader()) as connection, explained(self._path, "reading"):
-            return sqlite_checks.recompute_by_id(connection, service_id)
+            return sqlite_checks.recompute(connection, service_id, self._path)
+
+    @contextmanager
+    def read_set(self, service_id: bytes) -> Generator[IdSet]:
+        with (
+            closing(self._another_reader()) as connection,
+            explained(self._path, "reading"),
+            snapshot(connection),
+        ):
+            yield stored_set(connection, service_id, self._path)
 
     def verify_digests(self) -> list[DigestMismatch]:
         with closing(self._another_reader()) as connection, explained(self._path, "reading"):
-            return sqlite_checks.verify_digests(connection)
+            return sqlite_checks.verify_digests(connection, self._path)
 
     def repair_digests(self) -> list[DigestMismatch]:
+        found = map(self.repair_digest, [each.service_id for each in self.verify_digests()])
+        return [each for each in found if each is not None]
+
+    def repair_digest(self, service_id: bytes) -> DigestMismatch | None:
         connection = connect_writer(self._path, self._options.page_cache_bytes)
-        with closing(connection), explained(self._path, "writing"):
-            return sqlite_checks.repair_digests(connection)
+        with closing(connection), self._repairing, explained(self._path, "writing"):
+            wrong = sqlite_checks.find_wrong(connection, service_id, self._path)
+            if wrong is None:
+                return None
+            with self._tidings.order:
+                version = sqlite_checks.take_off(connection, wrong.error)
+                if version is None:
+                    return None
+                self._tidings.add_repair(service_id, version)
+        return wrong.mismatch
+
+    def service_ids(self) -> list[bytes]:
+        with closing(self._another_reader()) as connection, explained(self._path, "reading"):
+            return sqlite_checks.service_ids(connection)
+
+    def walk_digest(self, service_id: bytes) -> Generator[int, None, DigestMismatch | None]:
+        with closing(self._another_reader()) as connection, explained(self._path, "reading"):
+            return (yield from sqlite_checks.walk_digest(connection, service_id, self._path))
+
+    def check(
+        self, *, repairs: bool = False, is_stopped: Callable[[], bool] = never
+    ) -> Generator[int, None, RecordsReport]:
+        with closing(self._another_reader()) as connection:
+            report = yield from report_steps(
+                connection, self._path, is_worked_on=True, is_stopped=is_stopped
+            )
+        # What is read from a damaged file may be less than what is there.
+        if not repairs or report.damage:
+            return report
+        for mismatch in report.mismatches:
+            self.repair_digest(mismatch.service_id)
+            yield 0
+        if report.kept_counts != report.found_counts:
+            self._repair_counts()
+        return replace(report, is_repaired=True)
+
+    def _repair_counts(self) -> None:
+        connection = connect_writer(self._path, self._options.page_cache_bytes)
+        with closing(connection), self._repairing, explained(self._path, "writing"):
+            sqlite_checks.repair_counts(connection)
 
     def checkpoint(self) -> None:
         """Bring the WAL into the file, as far as nobody reads from it; nobody waits for that.
@@ -159,6 +227,7 @@ class SqliteRecords(StagedRecords):
         if layer.failure is None:
             self._take_over(layer)
         self._layers.let_go()
+        self._tidings.tell()
 
     @property
     def waiting_bytes(self) -> int:
@@ -192,8 +261,14 @@ class SqliteRecords(StagedRecords):
         if self._failure is not None:
             raise self._failure
         try:
-            with explained(self._path, "writing"), transaction(self._writing):
-                BatchWriter(self._writing, self._path).run(layer.operations)
+            with self._tidings.order, explained(self._path, "writing"):
+                news: list[SetNews] = []
+                with transaction(self._writing):
+                    BatchWriter(self._writing, self._path).run(layer.operations)
+                    if self._tidings.follower is not None:
+                        version_of = partial(kept_version, self._writing)
+                        news = news_of(layer.operations, version_of)
+                self._tidings.add_batch(news)
         except StoreFullError as full:
             layer.failure = full
         except StorageError as failure:

@@ -1,37 +1,41 @@
-"""Digests compared with the sets that they stand for, and set right where they differ.
+"""Digests and counters compared with what they stand for, and set right where they differ.
 
 Everything here works on a connection of its own, so any thread may run it while others write. A set
-and its digest are read from one moment; a repair holds up other writers for as long as it reads one
-set that is wrong.
+and its digest are read from one moment; a repair holds up other writers for as long as it writes a
+row.
 """
 
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing
-from dataclasses import dataclass, replace
+from collections.abc import Generator
+from dataclasses import dataclass, fields, replace
 from typing import Final
 
-from syncline.storage.files import Files
+from syncline.errors import CorruptionError
 from syncline.storage.records.base import DigestMismatch, RecordCounts
-from syncline.storage.records.rows import digest_from_row, digest_to_row
-from syncline.storage.records.schema import DIGEST_COLUMNS, TOTAL_COLUMNS
-from syncline.storage.records.sqlite_connection import (
-    check_schema,
-    connect_only_to_look,
-    explained,
-    snapshot,
-    transaction,
+from syncline.storage.records.rows import digest_to_row
+from syncline.storage.records.schema import DIGEST_COLUMNS, FILE_NAME, TOTAL_COLUMNS
+from syncline.storage.records.sqlite_connection import snapshot, transaction
+from syncline.storage.records.sqlite_sets import (
+    kept_digest,
+    member_columns,
+    numbered_set,
+    run_out,
+    stored_set,
+    walk,
 )
-from syncline.values.digests import EMPTY_DIGEST, SetDigest, digest_of
+from syncline.values.digests import EMPTY_DIGEST, SetDigest, digest_from_numbers
 from syncline.values.queue_records import ServiceRole
 
-READ_COUNT: Final = 4_096
-_DAMAGE_COUNT_MAX: Final = 100
-
-DIGEST_SELECT: Final = f"SELECT {', '.join(DIGEST_COLUMNS)} FROM digests WHERE service = ?"
 COUNTS_SELECT: Final = f"SELECT {', '.join(TOTAL_COLUMNS)} FROM totals"
-_SERVICES: Final = "SELECT number, service_id, role FROM services"
-_SERVICE: Final = f"{_SERVICES} WHERE service_id = ?"
+_SERVICE_IDS: Final = "SELECT service_id FROM services ORDER BY service_id"
+_SERVICE: Final = "SELECT number, role FROM services WHERE service_id = ?"
+_MAKE_DIGEST: Final = """
+    INSERT INTO digests (service) SELECT number FROM services WHERE service_id = ?
+    ON CONFLICT (service) DO NOTHING
+"""
+_PUT_DIGEST: Final = f"""
+    UPDATE digests SET {", ".join(f"{name} = ?" for name in DIGEST_COLUMNS)} WHERE service = ?
+"""
 _COUNT: Final = """
     SELECT
         (SELECT count(*) FROM queues),
@@ -45,132 +49,123 @@ _COUNT: Final = """
 
 
 @dataclass(frozen=True, slots=True)
-class RecordsReport:
-    """What reading all of a file gave. `damage` is in SQLite's words."""
+class Wrong:
+    """A digest that is wrong: how it was found, and what is to be taken off it."""
 
-    version: int
-    kept_counts: RecordCounts
-    found_counts: RecordCounts
-    mismatches: tuple[DigestMismatch, ...]
-    damage: tuple[str, ...]
-
-    @property
-    def is_whole(self) -> bool:
-        return not self.mismatches and not self.damage and self.kept_counts == self.found_counts
+    mismatch: DigestMismatch
+    error: DigestMismatch
 
 
 def page_select(role: ServiceRole) -> str:
     """Ids of a service behind one of them, in order: from the index alone."""
-    service, member = _columns(role)
+    service, member = member_columns(role)
     return (
         f"SELECT {member} FROM queues WHERE {service} = ? AND {member} > ? "
         f"ORDER BY {member} LIMIT ?"
     )
 
 
-def _columns(role: ServiceRole) -> tuple[str, str]:
-    if role is ServiceRole.NOTIFIER:
-        return "notifier_service", "notifier_id"
-    return "service", "recipient_id"
-
-
-def recompute(
-    connection: sqlite3.Connection, number: int, role: ServiceRole
-) -> tuple[SetDigest | None, SetDigest]:
-    """The digest that is kept, and that of the set."""
-    row = connection.execute(DIGEST_SELECT, (number,)).fetchone()
-    kept = None if row is None else digest_from_row(row)
-    found = digest_of(_members(connection, number, role), kept.version if kept else 0)
-    return kept, found
-
-
-def recompute_by_id(connection: sqlite3.Connection, service_id: bytes) -> SetDigest:
+def recompute(connection: sqlite3.Connection, service_id: bytes, path: str) -> SetDigest:
     """The digest of the set, as of one moment."""
     with snapshot(connection):
-        for number, _, role in connection.execute(_SERVICE, (service_id,)).fetchall():
-            return recompute(connection, number, ServiceRole(role))[1]
-    return EMPTY_DIGEST
+        return run_out(walk(stored_set(connection, service_id, path)))
 
 
-def _members(connection: sqlite3.Connection, number: int, role: ServiceRole) -> Iterator[bytes]:
-    text, after = page_select(role), b""
-    while page := connection.execute(text, (number, after, READ_COUNT)).fetchall():
-        for (member,) in page:
-            yield member
-        after = page[-1][0]
-
-
-def verify_digests(connection: sqlite3.Connection) -> list[DigestMismatch]:
+def verify_digests(connection: sqlite3.Connection, path: str) -> list[DigestMismatch]:
     """Each service by itself, so that no moment is held for long."""
-    mismatches: list[DigestMismatch] = []
-    for service in connection.execute(_SERVICES).fetchall():
-        with snapshot(connection):
-            mismatches += _mismatch(connection, *service)
-    return mismatches
+    found = (verify_digest(connection, each, path) for each in service_ids(connection))
+    return [each for each in found if each is not None]
 
 
-def repair_digests(connection: sqlite3.Connection) -> list[DigestMismatch]:
-    """The wrong ones only, looked at again while nobody else can write."""
-    repaired: list[DigestMismatch] = []
-    for wrong in verify_digests(connection):
-        with transaction(connection):
-            for service in connection.execute(_SERVICE, (wrong.service_id,)).fetchall():
-                for mismatch in _mismatch(connection, *service):
-                    _put_digest(connection, service[0], mismatch.found)
-                    repaired.append(mismatch)
-    return repaired
+def verify_digest(
+    connection: sqlite3.Connection, service_id: bytes, path: str
+) -> DigestMismatch | None:
+    return run_out(walk_digest(connection, service_id, path))
 
 
-def _mismatch(
-    connection: sqlite3.Connection, number: int, service_id: bytes, role: str
-) -> list[DigestMismatch]:
-    kept, found = recompute(connection, number, ServiceRole(role))
-    if kept == found:
-        return []
-    return [DigestMismatch(service_id, ServiceRole(role), kept, found)]
+def walk_digest(
+    connection: sqlite3.Connection, service_id: bytes, path: str
+) -> Generator[int, None, DigestMismatch | None]:
+    """Compare a set, read step by step at one moment, with its digest of that moment."""
+    with snapshot(connection):
+        for number, role in connection.execute(_SERVICE, (service_id,)).fetchall():
+            kept = kept_digest(connection, number)
+            found = yield from walk(numbered_set(connection, number, ServiceRole(role), path))
+            if kept != found:
+                return DigestMismatch(service_id, ServiceRole(role), kept, found)
+    return None
 
 
-def _put_digest(connection: sqlite3.Connection, number: int, digest: SetDigest) -> None:
-    values = digest_to_row(replace(digest, version=digest.version + 1))
-    places = ", ".join("?" * (1 + len(values)))
-    connection.execute(
-        f"REPLACE INTO digests (service, {', '.join(DIGEST_COLUMNS)}) VALUES ({places})",
-        (number, *values),
+def find_wrong(connection: sqlite3.Connection, service_id: bytes, path: str) -> Wrong | None:
+    """Ready for `take_off`: if there is no digest at all, one is made that follows the set."""
+    mismatch = verify_digest(connection, service_id, path)
+    if mismatch is None or mismatch.kept is not None:
+        return None if mismatch is None else Wrong(mismatch, mismatch)
+    with transaction(connection):
+        connection.execute(_MAKE_DIGEST, (service_id,))
+    again = verify_digest(connection, service_id, path)
+    # An empty set has the digest that was made: then there is nothing to take off but time.
+    return Wrong(mismatch, again or replace(mismatch, kept=EMPTY_DIGEST, found=EMPTY_DIGEST))
+
+
+def take_off(connection: sqlite3.Connection, error: DigestMismatch) -> int | None:
+    """Take what is wrong off a digest; its version then, None if the service has gone.
+
+    Others have written since the set was read. That matters nothing: all parts of a digest are
+    sums, so the error in it stays the same whatever comes and goes. But only one may take it off.
+    """
+    kept = error.kept
+    assert kept is not None
+    with transaction(connection):
+        for number, _ in connection.execute(_SERVICE, (error.service_id,)).fetchall():
+            now = kept_digest(connection, number)
+            # One that was deleted and made anew begins with version 0.
+            if now is not None and now.version >= kept.version:
+                put = _moved(now, kept, error.found)
+                connection.execute(_PUT_DIGEST, (*digest_to_row(put), number))
+                return put.version
+    return None
+
+
+def _moved(digest: SetDigest, start: SetDigest, end: SetDigest) -> SetDigest:
+    """A digest after all that leads from `start` to `end`, its version one up."""
+    return digest_from_numbers(
+        digest.count + end.count - start.count,
+        _number(digest.xor_md5) ^ _number(start.xor_md5) ^ _number(end.xor_md5),
+        _number(digest.xor_xxh3) ^ _number(start.xor_xxh3) ^ _number(end.xor_xxh3),
+        _number(digest.sum128) + _number(end.sum128) - _number(start.sum128),
+        digest.version + 1,
     )
 
 
+def _number(hashed: bytes) -> int:
+    return int.from_bytes(hashed, "big")
+
+
+def service_ids(connection: sqlite3.Connection) -> list[bytes]:
+    return [service_id for (service_id,) in connection.execute(_SERVICE_IDS).fetchall()]
+
+
+# ------------------------------------------------------------------------------------ counts
+
+
+def read_counts(connection: sqlite3.Connection) -> tuple[RecordCounts, RecordCounts]:
+    """What is kept and what is there, as of one moment."""
+    with snapshot(connection):
+        kept = connection.execute(COUNTS_SELECT).fetchone()
+        if kept is None:
+            raise CorruptionError(FILE_NAME, 0, "the row of totals is missing")
+        return RecordCounts(*kept), RecordCounts(*connection.execute(_COUNT).fetchone())
+
+
 def repair_counts(connection: sqlite3.Connection) -> tuple[RecordCounts, RecordCounts]:
-    """Set the counters to what is there; what they were and are."""
-    with transaction(connection):
-        kept = RecordCounts(*connection.execute(COUNTS_SELECT).fetchone())
-        counted = connection.execute(_COUNT).fetchone()
-        changes = ", ".join(f"{name} = ?" for name in TOTAL_COLUMNS)
-        if kept != RecordCounts(*counted):
-            connection.execute(f"UPDATE totals SET {changes}", counted)
-    return kept, RecordCounts(*counted)
-
-
-def examine(folder: str, path: str, files: Files) -> RecordsReport:
-    """Read and check all of a file that nobody works on; it and its WAL stay as they are.
-
-    Raises ForeignFolderError, NewerFormatError, CorruptionError if nothing of it can be read.
-    """
-    index = f"{path}-shm"
-    had_index = files.exists(index)
-    try:
-        with (
-            closing(connect_only_to_look(path, has_wal=files.exists(f"{path}-wal"))) as connection,
-            explained(path, "reading"),
-        ):
-            version = check_schema(connection, folder, path)
-            damage = connection.execute(f"PRAGMA integrity_check({_DAMAGE_COUNT_MAX})").fetchall()
-            return RecordsReport(
-                version,
-                RecordCounts(*connection.execute(COUNTS_SELECT).fetchone()),
-                RecordCounts(*connection.execute(_COUNT).fetchone()),
-                tuple(verify_digests(connection)),
-                tuple(text for (text,) in damage if text != "ok"),
-            )
-    finally:
-        if not had_index and files.exists(index):
-            files.remove(index)
+    """Take what is wrong off the counters, as `take_off` does; what they were and should be."""
+    kept, found = read_counts(connection)
+    if kept != found:
+        errors = [
+            getattr(found, each.name) - getattr(kept, each.name) for each in fields(RecordCounts)
+        ]
+        changes = ", ".join(f"{name} = {name} + ?" for name in TOTAL_COLUMNS)
+        with transaction(connection):
+            connection.execute(f"UPDATE totals SET {changes}", errors)
+    return kept, found

@@ -28,7 +28,7 @@ from syncline.values.limits import KIB
 
 # Strict tables.
 _SQLITE_VERSION_MIN: Final = (3, 37, 0)
-# Only a repair of digests ever holds up another writer, for as long as it reads one set.
+# Only a repair of digests ever holds up another writer, for as long as it writes one row.
 _BUSY_SECONDS: Final = 120.0
 # Frames of the WAL after which it is brought into the file: the larger, the more changes of one
 # page are written once.
@@ -153,7 +153,9 @@ def snapshot(connection: sqlite3.Connection) -> Generator[None]:
     try:
         yield
     finally:
-        connection.execute("ROLLBACK")
+        # An error of the device may have ended it.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
 
 
 class _Hashes:

@@ -18,12 +18,12 @@ from typing import Final
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed448 import Ed448PrivateKey, Ed448PublicKey
-from nacl.bindings import crypto_sign, crypto_sign_open, crypto_sign_seed_keypair
-from nacl.exceptions import CryptoError
+from nacl.bindings import crypto_sign, crypto_sign_seed_keypair
 
 from syncline.errors import MalformedMessageError
 from syncline.wire.smp.boxes import box, nonce_of, open_box, shared_secret, x25519_public
 from syncline.wire.smp.keys import KeyKind, PublicKey
+from syncline.wire.smp.sodium import is_signed as _is_ed25519
 
 SIGNATURE_BYTES: Final[Mapping[KeyKind, int]] = {KeyKind.ED25519: 64, KeyKind.ED448: 114}
 AUTHENTICATOR_BYTES: Final = 80
@@ -100,21 +100,13 @@ def _is_right(
     router_private: bytes | None,
 ) -> bool:
     if key.kind is KeyKind.ED25519:
+        # By libsodium: half the time of OpenSSL (62 µs for 120).
         return _is_ed25519(key.raw, authorization, data)
     if key.kind is KeyKind.ED448:
         return _is_ed448(key.raw, authorization, data)
     if key.kind is KeyKind.X25519 and router_private is not None:
         return _is_authenticator(key.raw, authorization, data, corr_id, router_private)
     return False
-
-
-def _is_ed25519(public: bytes, signature: bytes, data: bytes) -> bool:
-    # libsodium: half the time of OpenSSL (63 µs for 120).
-    try:
-        crypto_sign_open(signature + data, public)
-    except CryptoError:
-        return False
-    return True
 
 
 def _is_ed448(public: bytes, signature: bytes, data: bytes) -> bool:

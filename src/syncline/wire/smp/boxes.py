@@ -12,16 +12,12 @@ What comes from a peer raises MalformedMessageError; a length that is our own mi
 
 from typing import Final
 
-from nacl.bindings import (
-    crypto_scalarmult,
-    crypto_scalarmult_base,
-    crypto_secretbox_easy,
-    crypto_secretbox_open_easy,
-)
+from nacl.bindings import crypto_scalarmult, crypto_scalarmult_base
 from nacl.exceptions import CryptoError
 
 from syncline.errors import MalformedMessageError
 from syncline.wire.smp.hsalsa20 import hsalsa20
+from syncline.wire.smp.sodium import open_sealed, seal
 
 NONCE_BYTES: Final = 24
 TAG_BYTES: Final = 16
@@ -30,7 +26,7 @@ _LENGTH_BYTES: Final = 2
 
 
 def box(key: bytes, nonce: bytes, message: bytes) -> bytes:
-    return crypto_secretbox_easy(message, nonce, hsalsa20(key))
+    return seal(hsalsa20(key), nonce, message)
 
 
 def open_box(key: bytes, nonce: bytes, boxed: bytes) -> bytes:
@@ -39,7 +35,7 @@ def open_box(key: bytes, nonce: bytes, boxed: bytes) -> bytes:
 
 def box_padded(key: bytes, nonce: bytes, message: bytes, byte_count: int) -> bytes:
     """`byte_count` is that of the padded message; the box has 16 more."""
-    return crypto_secretbox_easy(padded(message, byte_count), nonce, hsalsa20(key))
+    return seal(hsalsa20(key), nonce, padded(message, byte_count))
 
 
 def open_padded(key: bytes, nonce: bytes, boxed: bytes) -> bytes:
@@ -55,13 +51,13 @@ class SecretBox:
         self._key = hsalsa20(secret)
 
     def box(self, nonce: bytes, message: bytes) -> bytes:
-        return crypto_secretbox_easy(message, nonce, self._key)
+        return seal(self._key, nonce, message)
 
     def open_box(self, nonce: bytes, boxed: bytes) -> bytes:
         return _opened(self._key, nonce, boxed)
 
     def box_padded(self, nonce: bytes, message: bytes, byte_count: int) -> bytes:
-        return crypto_secretbox_easy(padded(message, byte_count), nonce, self._key)
+        return seal(self._key, nonce, padded(message, byte_count))
 
     def open_padded(self, nonce: bytes, boxed: bytes) -> bytes:
         return unpadded(_opened(self._key, nonce, boxed))
@@ -70,7 +66,7 @@ class SecretBox:
 def padded(message: bytes, byte_count: int) -> bytes:
     if len(message) > byte_count - _LENGTH_BYTES:
         raise ValueError(f"{len(message)} bytes do not fit when padded to {byte_count}")
-    return len(message).to_bytes(_LENGTH_BYTES) + message.ljust(byte_count - _LENGTH_BYTES, b"#")
+    return (len(message).to_bytes(_LENGTH_BYTES) + message).ljust(byte_count, b"#")
 
 
 def unpadded(data: bytes) -> bytes:
@@ -106,7 +102,7 @@ def reversed_nonce(nonce: bytes) -> bytes:
 
 
 def _opened(key: bytes, nonce: bytes, boxed: bytes) -> bytes:
-    try:
-        return crypto_secretbox_open_easy(boxed, nonce, key)
-    except CryptoError:
-        raise MalformedMessageError("a box does not open: another key, or damaged") from None
+    opened = open_sealed(key, nonce, boxed)
+    if opened is None:
+        raise MalformedMessageError("a box does not open: another key, or damaged")
+    return opened

@@ -8,6 +8,8 @@ A word is known from the version on that brought it; before, it is unknown like 
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias, assert_never
 
+import msgspec
+
 from syncline.errors import MalformedMessageError
 from syncline.values.queue_records import ServiceRole
 from syncline.values.reconciliation import DIGEST_BYTES, ID_BYTES, SetHashes
@@ -75,8 +77,9 @@ class Get:
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class Ack:
+class Ack(msgspec.Struct, frozen=True, gc=False):
+    """A struct: one is made for each message (bench: queues)."""
+
     message_id: bytes
 
 
@@ -115,12 +118,17 @@ class Skey:
     key: PublicKey
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
-    """`flags` is `T` or `F`; what follows it on the wire is for later versions and is skipped."""
+class Send(msgspec.Struct, frozen=True, gc=False):
+    """`flags` is `T` or `F`; what follows it on the wire is for later versions and is skipped.
+
+    A struct: one is made for each message (bench: queues).
+    """
 
     flags: bytes
-    body: bytes = field(repr=False)
+    body: bytes
+
+    def __repr__(self) -> str:
+        return f"Send(flags={self.flags!r})"
 
     @property
     def wants_notification(self) -> bool:
@@ -410,6 +418,9 @@ def credentials_fault(
     match command:
         case Send():
             return None if has_entity else failures.NO_ENTITY
+        case Ack() | Sub():
+            # As most below; they come most often.
+            return None if has_authorization and has_entity else failures.NO_AUTH
         case New():
             if not has_authorization:
                 return failures.NO_AUTH

@@ -14,8 +14,11 @@ transmission leaves its neighbours alone.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from struct import Struct
 from typing import Final
+
+import msgspec
 
 from syncline.errors import LimitExceededError
 from syncline.wire.smp import failures, versions
@@ -40,17 +43,26 @@ _AUTHORIZATION_BYTES: Final = frozenset({0, SIGNATURE_BYTES, ED448_SIGNATURE_BYT
 
 _NOTHING, _SOMETHING = b"01"
 
+# A count and a length.
+_pack_one: Final = Struct(">BH").pack
+_LENGTHS: Final = tuple(bytes((length,)) for length in range(256))
 
-@dataclass(frozen=True, slots=True)
-class Transmission:
-    """`signed` is what authorization and service signature are made over."""
 
-    authorization: bytes = field(repr=False)
-    service_signature: bytes | None = field(repr=False)
+class Transmission(msgspec.Struct, frozen=True, gc=False):
+    """`signed` is what authorization and service signature are made over.
+
+    A struct: one is made for each command (bench: queues).
+    """
+
+    authorization: bytes
+    service_signature: bytes | None
     corr_id: bytes
     entity_id: bytes
-    body: bytes = field(repr=False)
-    signed: bytes = field(repr=False)
+    body: bytes
+    signed: bytes
+
+    def __repr__(self) -> str:
+        return f"Transmission(corr_id={self.corr_id!r}, entity_id={self.entity_id!r})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +78,13 @@ class Damaged:
 
 def decode_block(version: int, session_id: bytes, content: bytes) -> list[Transmission | Damaged]:
     """What a block holds, in its order. Never empty."""
+    prefix = _LENGTHS[len(session_id)] + session_id
+    if content[:1] == b"\x01" and int.from_bytes(content[1:3], "big") == len(content) - 3:
+        # Nearly always: one, and all of it is there (bench: queues).
+        return [_decode(version, prefix, content[3:])]
     pieces = _split(content)
     if pieces is None:
         return [Damaged(b"", failures.BLOCK)]
-    prefix = short(session_id)
     return [_decode(version, prefix, piece) for piece in pieces]
 
 
@@ -158,6 +173,24 @@ def encode_transmission(
         raise ValueError("a service signature stands only beside an authorization, from version 16")
     session = short(session_id) if version < versions.SESSION_KEYS else b""
     return short(authorization) + slot + session + short(corr_id) + short(entity_id) + body
+
+
+def answer_head(version: int, session_id: bytes) -> bytes:
+    """What all that a router says in a session begins with: it is not authorized."""
+    return b"\0" + (short(session_id) if version < versions.SESSION_KEYS else b"")
+
+
+def encode_answer(head: bytes, corr_id: bytes, entity_id: bytes, body: bytes) -> bytes:
+    """As `encode_transmission`, for what a router says (bench: queues)."""
+    lengths = _LENGTHS
+    return b"".join(
+        (head, lengths[len(corr_id)], corr_id, lengths[len(entity_id)], entity_id, body)
+    )
+
+
+def pack_one(transmission: bytes) -> bytes:
+    """The content of a block with nothing else in it; it must fit."""
+    return _pack_one(1, len(transmission)) + transmission
 
 
 def pack(transmissions: Iterable[bytes]) -> list[bytes]:

@@ -50,12 +50,17 @@ class _Spoken(NamedTuple, Generic[T]):
     reads: Mapping[bytes, Read[T]]
 
 
+# No word that is all there is has more: a whole message need not be looked up to find that out.
+_BARE_BYTES_MAX: Final = 8
+
+
 class Vocabulary(Generic[T]):
     """All words of all versions, for one direction."""
 
     __slots__ = ("_spoken",)
 
     def __init__(self, bare: tuple[Bare[T], ...], full: tuple[Full[T], ...]) -> None:
+        assert all(len(each.word) <= _BARE_BYTES_MAX for each in bare)
         self._spoken = {
             version: _Spoken(
                 {each.word: each.value for each in bare if each.since <= version < each.until},
@@ -69,8 +74,7 @@ class Vocabulary(Generic[T]):
         spoken = self._spoken.get(version)
         if spoken is None:
             raise UnknownWordError(f"version {version} is not spoken")
-        value = spoken.values.get(data)
-        if value is not None:
+        if len(data) <= _BARE_BYTES_MAX and (value := spoken.values.get(data)) is not None:
             return value
         word, space, parameters = data.partition(b" ")
         read = spoken.reads.get(word)

@@ -1,7 +1,8 @@
 """A router without bytes: what an agent's commands mean, done in the loop, at the test's pace.
 
 It keeps queues, messages, services and associations across connections, as a router does, and can
-be made to be down, to forget, to refuse, and to leave commands without an answer.
+be made to be down, to forget, to refuse, and to leave commands without an answer. A plain router
+unless `is_extended`: then it answers questions about its sets, and lets go of ids.
 """
 
 import asyncio
@@ -10,9 +11,13 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from itertools import count
 
-from syncline.client.smp.linking import World
+from syncline.client.smp.linking import Made, World
+from syncline.core.reconciliation.responder import Responder
+from syncline.core.reconciliation.sets import Snapshot, state_of
+from syncline.core.reconciliation.sketched import OPENING_CELLS
 from syncline.errors import (
     LinkClosedError,
     LinkLostError,
@@ -23,13 +28,19 @@ from syncline.links.private_keys import PrivateKey
 from syncline.links.smp_hello import ServiceLogin
 from syncline.links.smp_link import LinkEvent, Outcome, Request
 from syncline.links.smp_session import LinkService
+from syncline.values import reconciliation
 from syncline.values.queue_records import QueueMode, ServiceRole
-from syncline.wire.smp import bodies, failures
+from syncline.values.reconciliation import Answer, SetState
+from syncline.wire.reconciliation.answers import decode_answer, encode_answer
+from syncline.wire.reconciliation.requests import decode_request, encode_request
+from syncline.wire.reconciliation.runs import Joiner
+from syncline.wire.smp import bodies, failures, versions
 from syncline.wire.smp.addresses import RouterAddress
 from syncline.wire.smp.bodies import Received, ReceivedMessage
 from syncline.wire.smp.boxes import SecretBox, shared_secret
 from syncline.wire.smp.commands import (
     Ack,
+    Bus,
     Command,
     Del,
     New,
@@ -37,6 +48,7 @@ from syncline.wire.smp.commands import (
     Nsub,
     Nsubs,
     Ping,
+    Recq,
     Send,
     Sub,
     Subs,
@@ -90,6 +102,10 @@ class FakeRouter:
     def __init__(self) -> None:
         self.queues: dict[bytes, FakeQueue] = {}
         self.version = 20
+        # A Syncline router.
+        self.is_extended = False
+        # Whether an opening comes along when sets differ.
+        self.opens = True
         self.is_down = False
         self.service_refusal: str | None = None
         self.services: dict[bytes, bytes] = {}
@@ -98,8 +114,17 @@ class FakeRouter:
         self.logins: list[ServiceLogin | None] = []
         # Commands that get no answer until their future is resolved.
         self.withheld: set[type[Command]] = set()
+        # Commands that are done, and whose answers wait for `FakeLink.release`.
+        self.delayed: set[type[Command]] = set()
         # Answers in place of the real ones.
         self.failures: dict[type[Command] | bytes, Failure] = {}
+        # What the router believes to have, until it is asked and looks.
+        self.wrong_states: dict[bytes, SetState] = {}
+        # Answers in place of the real ones.
+        self.false_answers: list[Answer] = []
+        # Called with each command before it is done.
+        self.before: Callable[[Command], object] = lambda _: None
+        self._versions: dict[bytes, tuple[frozenset[bytes], int]] = {}
         self._numbers = count(1)
 
     # ----------------------------------------------------------------------------------- the test
@@ -143,6 +168,19 @@ class FakeRouter:
 
     def associated(self, service_id: bytes) -> set[bytes]:
         return {each for each, queue in self.queues.items() if queue.service_id == service_id}
+
+    def ids_of(self, service_id: bytes) -> set[bytes]:
+        """Of queues, or of notifiers."""
+        notifiers = {queue.notifier_id or b"" for queue in self._notifiers_of(service_id)}
+        return self.associated(service_id) or notifiers
+
+    def set_of(self, service_id: bytes) -> Snapshot:
+        ids = frozenset(self.ids_of(service_id))
+        before, version = self._versions.get(service_id, (frozenset[bytes](), 0))
+        if ids != before:
+            version += 1
+            self._versions[service_id] = ids, version
+        return Snapshot(b"".join(sorted(ids)), version)
 
     def forget_services(self) -> None:
         """Restored from before there were any."""
@@ -216,8 +254,47 @@ class FakeRouter:
 
     # ----------------------------------------------------------------------------------- commands
 
+    def answer(self, service_id: bytes, parts: Sequence[bytes]) -> list[bytes]:
+        """To a question, by the real responder and through the real bytes."""
+        self.before(Recq(b""))
+        if Recq in self.failures:
+            raise FailureError(self.failures[Recq])
+        if self.false_answers:
+            return list(encode_answer(self.false_answers.pop(0)))
+        self.wrong_states.pop(service_id, None)
+        joiner = Joiner(1 << 30)
+        [question] = [decode_request(*found) for part in parts if (found := joiner.add(part))]
+        responder = Responder(self.set_of(service_id), b"saltsalt")
+        return list(encode_answer(responder.answer(question)))
+
+    def state_of(self, service_id: bytes) -> SetState:
+        return self.wrong_states.get(service_id) or state_of(self.set_of(service_id))
+
+    def _soks(self, link: "FakeLink", service_id: bytes, told: Subs | Nsubs | None) -> Soks:
+        ids = self.ids_of(service_id)
+        if not link.is_extended:
+            return Soks(len(ids), hash_of(ids) if self.version >= 19 else None)
+        state, opening = self.state_of(service_id), b""
+        if told is not None:
+            assert told.hashes is not None
+            mine = (told.count, told.hashes.xor128, told.hashes.sum128)
+            if self.opens and mine != (state.count, state.xor128, state.sum128):
+                responder = Responder(self.set_of(service_id), b"saltsalt")
+                [opening] = encode_answer(responder.opening(OPENING_CELLS))
+        return Soks(state.count, hash_of(ids), state, opening)
+
+    def _release(self, link: "FakeLink", service_id: bytes, ids: Sequence[bytes]) -> RouterMessage:
+        assert 1 <= len(ids) <= 512
+        for queue_id, queue in self.queues.items():
+            if queue.service_id == service_id and queue_id in ids:
+                queue.service_id = queue.delivered = None
+            if queue.notifier_service == service_id and queue.notifier_id in ids:
+                queue.notifier_service = queue.notifier_link = None
+        return self._soks(link, service_id, None)
+
     def handle(self, link: "FakeLink", request: Request) -> RouterMessage:
         command, entity_id = request.command, request.entity_id
+        self.before(command)
         failure = self.failures.get(type(command)) or self.failures.get(entity_id)
         if failure is not None:
             raise FailureError(failure)
@@ -228,6 +305,11 @@ class FakeRouter:
                 return self._create(link, command)
             case Subs() | Nsubs():
                 return self._subscribe_service(link, command, entity_id)
+            case Bus(ids=ids):
+                assert link.is_extended
+                assert link.service is not None
+                assert entity_id == link.service.service_id
+                return self._release(link, entity_id, ids)
             case Nsub():
                 return self._subscribe_notifier(link, entity_id)
             case Send(body=body):
@@ -284,20 +366,17 @@ class FakeRouter:
         if link.service is None or link.service.service_id != service_id:
             raise FailureError(failures.SERVICE)
         if isinstance(command, Nsubs):
-            ids = {q.notifier_id or b"" for q in self._notifiers_of(service_id)}
             for queue in self._notifiers_of(service_id):
                 queue.notifier_link = link
-            return Soks(len(ids), hash_of(ids))
-        ids = self.associated(service_id)
-        if self.subscribed_services.get(service_id) is not link:
+        elif self.subscribed_services.get(service_id) is not link:
+            ids = self.associated(service_id)
             self.subscribed_services[service_id] = link
             link.later(lambda: self._fold(link, ids))
-        ids_hash = hash_of(ids) if self.version >= 19 else None
-        return Soks(len(ids), ids_hash)
+        return self._soks(link, service_id, command)
 
     def _fold(self, link: "FakeLink", ids: set[bytes]) -> None:
         for each in sorted(ids):
-            if self.queues[each].delivered is None:
+            if each in self.queues and self.queues[each].delivered is None:
                 self.deliver(each)
         link.tell(b"", Alls())
 
@@ -331,13 +410,21 @@ class FakeLink:
         # What was not answered, by command.
         self.waiting: list[tuple[Request, asyncio.Future[RouterMessage]]] = []
         self.missed: set[bytes] = set()
+        # Questions that were not answered.
+        self.asked: list[tuple[Callable[[], None], asyncio.Future[list[bytes]]]] = []
+        self._held: list[Callable[[], None]] = []
         self._events: deque[LinkEvent] = deque()
         self._changed = asyncio.Event()
         self._end: SynclineError | None = None
 
     @property
     def version(self) -> int:
-        return self.router.version
+        is_extended = self.router.is_extended and self.service is not None
+        return versions.session_version(self.router.version, is_syncline=is_extended)
+
+    @property
+    def is_extended(self) -> bool:
+        return self.version >= versions.EXTENDED
 
     @property
     def is_open(self) -> bool:
@@ -364,6 +451,17 @@ class FakeLink:
         for request, future in self.waiting:
             self._answer(request, future)
         self.waiting.clear()
+
+    def answer_asked(self) -> None:
+        asked, self.asked = self.asked, []
+        for work, _ in asked:
+            work()
+
+    def release(self) -> None:
+        """Answers that were delayed come now."""
+        held, self._held = self._held, []
+        for each in held:
+            each()
 
     def time_out_waiting(self) -> None:
         for _, future in self.waiting:
@@ -404,14 +502,41 @@ class FakeLink:
                 outcomes.append(error)
         return outcomes
 
+    async def ask(self, question: reconciliation.Request) -> Answer:
+        assert self.service is not None
+        assert self.is_extended
+        if self._end is not None:
+            raise type(self._end)(str(self._end))
+        parts = list(encode_request(question))
+        self.commands.append((Recq(parts[-1]), self.service.service_id))
+        service_id = self.service.service_id
+        future: asyncio.Future[list[bytes]] = asyncio.get_running_loop().create_future()
+        work = partial(self._resolve, future, partial(self.router.answer, service_id, parts))
+        if Recq in self.router.withheld:
+            self.asked.append((work, future))
+        else:
+            asyncio.get_running_loop().call_soon(work)
+        joiner = Joiner(1 << 30)
+        [answer] = [decode_answer(*found) for part in await future if (found := joiner.add(part))]
+        return answer
+
     def _answer(self, request: Request, future: "asyncio.Future[RouterMessage]") -> None:
+        if type(request.command) not in self.router.delayed:
+            self._resolve(future, lambda: self.router.handle(self, request))
+            return
+        done: asyncio.Future[RouterMessage] = asyncio.get_running_loop().create_future()
+        self._resolve(done, lambda: self.router.handle(self, request))
+        done.exception()
+        self._held.append(lambda: self._resolve(future, done.result))
+
+    def _resolve(self, future: "asyncio.Future[Made]", work: Callable[[], Made]) -> None:
         if future.done():
             return
         if self._end is not None:
             future.set_exception(LinkLostError(str(self._end)))
             return
         try:
-            future.set_result(self.router.handle(self, request))
+            future.set_result(work())
         except SynclineError as error:
             future.set_exception(error)
 
@@ -447,14 +572,21 @@ class FakeLink:
             self._end = error
             self.router.disconnected(self)
             for _, future in self.waiting:
-                if not future.done():
-                    future.set_exception(LinkLostError(str(error)))
+                _lose(future, error)
+            for _, asked in self.asked:
+                _lose(asked, error)
             self.waiting.clear()
+            self.release()
             self._wake()
 
     def _wake(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
+
+
+def _lose(future: "asyncio.Future[Made]", error: SynclineError) -> None:
+    if not future.done():
+        future.set_exception(LinkLostError(str(error)))
 
 
 class ManualTime:
@@ -494,6 +626,12 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
+async def at_once(work: Callable[[], Made], /) -> Made:
+    """In place of a thread, with a turn in between for whatever else happens."""
+    await asyncio.sleep(0)
+    return work()
+
+
 def world_of(router: FakeRouter, time: ManualTime) -> World:
     return World(
         router.connect,
@@ -501,4 +639,5 @@ def world_of(router: FakeRouter, time: ManualTime) -> World:
         sleep=time.sleep,
         chance=lambda: 1.0,
         now=lambda: datetime(2030, 1, 1, tzinfo=UTC),
+        on_thread=at_once,
     )

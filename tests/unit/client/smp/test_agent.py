@@ -1,14 +1,10 @@
 """The agent against a router without bytes, under a clock that is moved by hand."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from dataclasses import replace
 
 import pytest
 
-from syncline.client.smp.agent import Agent
 from syncline.client.smp.agent_events import (
     AgentEvent,
     EventsMissed,
@@ -28,98 +24,17 @@ from syncline.client.smp.agent_events import (
     ServiceLost,
     ServiceUp,
 )
-from syncline.client.smp.agent_records import Account, StoredQueue
+from syncline.client.smp.agent_records import Account
 from syncline.client.smp.agent_session import AgentOptions
-from syncline.client.smp.agent_store import AgentStore
-from syncline.client.smp.linking import Link
-from syncline.client.smp.service_decisions import Drift, DriftKind
+from syncline.client.smp.service_decisions import DriftKind
 from syncline.errors import LinkLostError, QueueExistsError, StoreFullError
-from syncline.links.smp_link import Request
 from syncline.values.queue_records import ServiceRole
 from syncline.wire.smp import failures
 from syncline.wire.smp.commands import Ack, Nsubs, Send, Sub, Subs
 from syncline.wire.smp.failures import FailureError
 from syncline.wire.smp.messages import Msg, Sok
-from tests.unit.client.smp.fake_router import (
-    ADDRESS,
-    TIME_S,
-    FakeRouter,
-    ManualTime,
-    hash_of,
-    settled,
-    world_of,
-)
-
-Event = TypeVar("Event", bound=AgentEvent)
-
-
-@dataclass
-class Rig:
-    """One agent, what it told, and its surroundings. `restart` is a crash: only the store stays."""
-
-    router: FakeRouter = field(default_factory=FakeRouter)
-    store: AgentStore = field(default_factory=lambda: AgentStore(":memory:"))
-    time: ManualTime = field(default_factory=ManualTime)
-    options: AgentOptions = field(default_factory=AgentOptions)
-    events: list[AgentEvent] = field(default_factory=list)
-
-    @asynccontextmanager
-    async def agent(
-        self,
-        *,
-        reads: bool = True,
-        repair: Callable[..., object] | None = None,
-        subscribes: bool = True,
-    ) -> AsyncGenerator[Agent]:
-        self.events = []
-        agent = Agent(
-            self.store,
-            self.options,
-            world=world_of(self.router, self.time),
-            repair=repair,  # type: ignore[arg-type]
-            subscribes=subscribes,
-        )
-        async with agent:
-            reader = asyncio.create_task(self._read(agent)) if reads else None
-            await settled()
-            yield agent
-            if reader is not None:
-                reader.cancel()
-
-    async def _read(self, agent: Agent) -> None:
-        async for event in agent:
-            self.events.append(event)
-
-    @property
-    def account(self) -> Account:
-        return Account(self.store.user("ann"), self.store.server(ADDRESS))
-
-    def told(self, kind: type[Event]) -> list[Event]:
-        return [event for event in self.events if isinstance(event, kind)]
-
-    def bodies(self) -> list[bytes]:
-        return [event.body for event in self.told(MessageReceived)]
-
-    async def prepared(self, count: int = 3) -> list[StoredQueue]:
-        """Queues in the store and at the router, made by an agent that has gone again."""
-        async with self.agent() as agent:
-            return [await agent.create_queue(self.account, f"queue {n}") for n in range(count)]
-
-    async def check_delivery(self, queues: list[StoredQueue]) -> None:
-        """A message to each queue reaches the application."""
-        before = len(self.bodies())
-        for number, queue in enumerate(queues):
-            self.router.send(queue.recipient_id, b"check %d" % number)
-        await settled()
-        assert sorted(self.bodies()[before:]) == [b"check %d" % n for n in range(len(queues))]
-
-    def check_sets(self) -> None:
-        """The store and the router have the same associations, and the digest is theirs."""
-        service = self.store.service(self.account)
-        assert service.service_id is not None
-        ids = self.router.associated(service.service_id)
-        assert (service.digest.count, service.digest.xor_md5) == (len(ids), hash_of(ids))
-        assert replace(self.store.recompute(self.account)) == service.digest
+from tests.unit.client.smp.agent_rig import Rig
+from tests.unit.client.smp.fake_router import ADDRESS, TIME_S, settled
 
 
 @pytest.fixture
@@ -490,36 +405,6 @@ async def test_message_of_an_unknown_queue_is_left_alone(rig: Rig) -> None:
     async with rig.agent():
         rig.router.send(unknown.recipient_id, b"for nobody")
         await rig.check_delivery([known])
-
-
-async def test_repair_can_be_taken_over(rig: Rig) -> None:
-    queues = await rig.prepared()
-    rig.router.drop_associations(queues[0].recipient_id)
-    asked: list[Drift] = []
-
-    async def repair(account: Account, drift: Drift, link: Link, store: AgentStore) -> bool:
-        asked.append(drift)
-        [found] = store.subscribable(account, [queues[0].recipient_id])
-        [answer] = await link.request_many([Request(Sub(), found.entity_id, found.key)])
-        return isinstance(answer, Sok)
-
-    async with rig.agent(repair=repair):
-        assert [drift.kind for drift in asked] == [DriftKind.COUNT]
-        assert rig.router.link.words() == ["SUBS", "SUB"]
-        rig.check_sets()
-        await rig.check_delivery(queues)
-
-
-async def test_repair_that_fails_is_followed_by_the_plain_one(rig: Rig) -> None:
-    queues = await rig.prepared()
-    rig.router.drop_associations(queues[0].recipient_id)
-
-    async def repair(*_: object) -> bool:
-        return False
-
-    async with rig.agent(repair=repair):
-        rig.check_sets()
-        await rig.check_delivery(queues)
 
 
 async def test_answer_lost_after_association_is_made_good(rig: Rig) -> None:

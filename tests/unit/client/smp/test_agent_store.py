@@ -3,6 +3,7 @@
 import hashlib
 import sqlite3
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -22,9 +23,18 @@ from syncline.client.smp.agent_records import (
     StoredQueue,
     StoredSender,
 )
+from syncline.client.smp.agent_sets import StoredIds
 from syncline.client.smp.agent_store import AgentStore
+from syncline.client.smp.repair_plan import Known
 from syncline.client.smp.session_subscriptions import ServiceSub
-from syncline.errors import ConfigError, NewerFormatError, QueueExistsError, UnknownQueueError
+from syncline.core.reconciliation.sets import END
+from syncline.errors import (
+    ConfigError,
+    CorruptionError,
+    NewerFormatError,
+    QueueExistsError,
+    UnknownQueueError,
+)
 from syncline.links.private_keys import PrivateKey
 from syncline.values.digests import EMPTY_DIGEST, SetDigest
 from syncline.values.queue_records import QueueMode, ServiceRole
@@ -372,6 +382,127 @@ def test_generation_never_goes_back(store: AgentStore, account: Account) -> None
         store._db.execute("UPDATE services SET generation = 1")
 
 
+# --------------------------------------------------------------------------- sets and their digests
+
+
+def ids_in(store: AgentStore, account: Account) -> set[bytes]:
+    with store.read_set(account) as ids:
+        return {row.tobytes() for rows in ids.iterate(b"", END) for row in rows}
+
+
+def filled(path: Path | str) -> tuple[AgentStore, Account]:
+    """Three queues, two of them with the service."""
+    store = AgentStore(path)
+    account = Account(store.user("ann"), store.server(ROUTER))
+    for number in range(3):
+        store.add_queue(queue_of(account, number, is_associated=number < 2))
+    return store, account
+
+
+@pytest.mark.parametrize("is_in_memory", [True, False])
+def test_set_has_the_associated_ids_alone(tmp_path: Path, is_in_memory: bool) -> None:
+    store, account = filled(":memory:" if is_in_memory else tmp_path / "agent.sqlite")
+    with closing(store):
+        assert ids_in(store, account) == {id_of(0), id_of(1)}
+        store.forget_associations(account)
+        assert ids_in(store, account) == set()
+        store.associate(account, [id_of(2)])
+        with store.read_set(account) as ids:
+            assert ids.size() == 1
+            assert ids.version() == store.service(account).digest.version
+            assert ids.kept == ids.counted() == store.service(account).digest
+        assert ids_in(store, replace(account, role=ServiceRole.NOTIFIER)) == set()
+        assert ids_in(store, Account(99, 99)) == set()
+        assert Account(99, 99) not in store.accounts()
+
+
+def test_set_stays_as_it_was_while_it_is_read(tmp_path: Path) -> None:
+    store, account = filled(tmp_path / "agent.sqlite")
+    with closing(store), store.read_set(account) as ids:
+        store.forget(account, id_of(0))
+        store.associate(account, [id_of(2)])
+        assert ids.size() == 2
+        assert ids.lower_bound(b"") == id_of(0)
+        assert ids.counted() == ids.kept
+        assert ids_in(store, account) == {id_of(1), id_of(2)}
+
+
+def test_set_is_read_on_another_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    store, account = filled("agent.sqlite")
+    # Wherever the program is by then.
+    monkeypatch.chdir("/")
+    with closing(store), ThreadPoolExecutor(1) as threads:
+        assert threads.submit(ids_in, store, account).result() == {id_of(0), id_of(1)}
+        damage(store, account)
+        assert threads.submit(store.repair_digest, account).result()
+        assert store.service(account).digest == store.recompute(account)
+
+
+def damage(store: AgentStore, account: Account) -> None:
+    store._db.execute("UPDATE services SET queue_count = 9, digest = x'00'")
+    assert store.service(account).digest != store.recompute(account)
+
+
+@pytest.mark.parametrize("is_in_memory", [True, False])
+def test_damaged_digest_is_repaired_once(tmp_path: Path, is_in_memory: bool) -> None:
+    store, account = filled(":memory:" if is_in_memory else tmp_path / "agent.sqlite")
+    with closing(store):
+        assert not store.repair_digest(account)
+        version = store.service(account).digest.version
+        damage(store, account)
+        assert store.repair_digest(account)
+        assert store.service(account).digest == store.recompute(account)
+        assert store.service(account).digest.version == version + 1
+        assert not store.repair_digest(account)
+        assert not store.repair_digest(Account(99, 99))
+
+
+@pytest.mark.parametrize("change_count", [1, 3])
+def test_digest_of_a_set_that_changes_meanwhile_is_computed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change_count: int
+) -> None:
+    """Others are held up only if they change it each time."""
+    store, account = filled(tmp_path / "agent.sqlite")
+    counted, numbers = StoredIds.counted, iter(range(100, 100 + change_count))
+
+    def counted_and_changed(ids: StoredIds) -> SetDigest:
+        found = counted(ids)
+        for number in numbers:
+            store.add_queue(queue_of(account, number, is_associated=True))
+            break
+        return found
+
+    with closing(store):
+        damage(store, account)
+        monkeypatch.setattr(StoredIds, "counted", counted_and_changed)
+        assert store.repair_digest(account)
+        assert store.service(account).digest.count == 2 + change_count
+        assert store.service(account).digest == store.recompute(account)
+
+
+def test_store_in_memory_is_free_again_after_a_failed_look() -> None:
+    store, account = filled(":memory:")
+    with closing(store):
+        store._db.execute("UPDATE queues SET entity_id = x'00' WHERE name = 'queue 0'")
+        with pytest.raises(CorruptionError, match="24 bytes"):
+            store.repair_digest(account)
+        store.dissociate(account, [id_of(1)])
+
+
+def test_known_ids_are_told_as_they_stand(store: AgentStore, account: Account) -> None:
+    for number in range(3):
+        store.add_queue(queue_of(account, number, is_associated=number == 0))
+    store.set_wanted(account, [id_of(1)], False)
+    assert store.known(account, [id_of(number) for number in range(4)]) == {
+        id_of(0): Known(is_wanted=True, is_associated=True),
+        id_of(1): Known(is_wanted=False, is_associated=False),
+        id_of(2): Known(is_wanted=True, is_associated=False),
+    }
+    store.forget_associations(account)
+    assert not store.known(account, [id_of(0)])[id_of(0)].is_associated
+
+
 QUEUE_NUMBERS = st.integers(0, 5)
 ACCOUNT_NUMBERS = st.integers(0, 3)
 
@@ -499,6 +630,9 @@ class Digests(RuleBasedStateMachine):
             found = self.store.service(account).digest
             assert found == self.store.recompute(account)
             assert replace(found, version=0) == digest_of(self.model[account])
+            with self.store.read_set(account) as ids:
+                assert ids.counted() == found
+                assert not self.store.repair_digest(account)
 
 
 TestDigests = Digests.TestCase

@@ -185,14 +185,19 @@ ACTIONS = (
 
 
 @pytest.mark.timeout(120)
-@given(st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 11)), max_size=25))
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_nothing_is_lost_whatever_happens(actions: list[tuple[str, int]]) -> None:
-    asyncio.run(walk(actions))
+@given(
+    st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 11)), max_size=25), st.booleans()
+)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_nothing_is_lost_whatever_happens(
+    actions: list[tuple[str, int]], is_extended: bool
+) -> None:
+    asyncio.run(walk(actions, is_extended))
 
 
-async def walk(actions: list[tuple[str, int]]) -> None:
+async def walk(actions: list[tuple[str, int]], is_extended: bool) -> None:
     world = World()
+    world.router.is_extended = is_extended
     with closing(world.store):
         await world.start()
         assert world.agent is not None

@@ -1,5 +1,7 @@
 """What an agent makes of the answers about its service."""
 
+from dataclasses import replace
+
 import pytest
 
 from syncline.client.smp.service_decisions import (
@@ -11,6 +13,7 @@ from syncline.client.smp.service_decisions import (
     is_temporary,
 )
 from syncline.client.smp.session_subscriptions import ServiceSub, hash_of
+from syncline.values.reconciliation import SetState
 from syncline.wire.smp import failures
 from syncline.wire.smp.failures import Failure
 
@@ -53,6 +56,28 @@ def test_drift_is_named_by_its_kind(
     count: int, ids_hash: bytes | None, kind: DriftKind | None
 ) -> None:
     drift = drift_of(OURS, count, ids_hash)
+    assert (drift and drift.kind) == kind
+
+
+STATE = SetState(7, 2, b"x" * 16, b"s" * 16)
+
+
+@pytest.mark.parametrize(
+    ("found", "kind"),
+    [
+        (STATE, None),
+        # Each side counts its own changes.
+        (replace(STATE, version=99), None),
+        (None, None),
+        (replace(STATE, xor128=b"y" * 16), DriftKind.HASH),
+        (replace(STATE, sum128=b"y" * 16), DriftKind.HASH),
+        (replace(STATE, count=3), DriftKind.HASH),
+    ],
+)
+def test_drift_is_seen_by_every_hash_that_is_known(
+    found: SetState | None, kind: DriftKind | None
+) -> None:
+    drift = drift_of(OURS, OURS.count, OURS.ids_hash, STATE, found)
     assert (drift and drift.kind) == kind
 
 

@@ -122,6 +122,32 @@ def test_answers_name_only_what_they_changed() -> None:
     assert subscriptions.subscribed(OLD, [A, B]) == ()
 
 
+def test_ends_are_known_from_the_moment_they_are_watched() -> None:
+    subscriptions = opened()
+    subscriptions.ended(A)
+    subscriptions.watch_ends()
+    assert not subscriptions.has_ended(A)
+    subscriptions.ended(B)
+    subscriptions.forgotten(B)
+    assert (subscriptions.has_ended(B), subscriptions.has_ended(C)) == (True, False)
+    subscriptions.watch_ends()
+    assert not subscriptions.has_ended(B)
+
+
+def test_more_ends_than_can_be_remembered_are_taken_for_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(session_subscriptions, "ENDED_COUNT_MAX", 1)
+    subscriptions = opened()
+    subscriptions.ended(A)
+    subscriptions.ended(A)
+    assert not subscriptions.has_ended(C)
+    subscriptions.ended(B)
+    assert subscriptions.has_ended(C)
+    subscriptions.watch_ends()
+    assert not subscriptions.has_ended(C)
+
+
 def test_disconnect_tells_what_was_active() -> None:
     subscriptions = opened()
     subscriptions.want([B, A, C])

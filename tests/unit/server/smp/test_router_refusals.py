@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from syncline.server.logs import Log
 from syncline.values.queue_records import QueueMode, ServiceRole
 from syncline.wire.smp import authorizations, failures
 from syncline.wire.smp.bodies import sender_id_of
@@ -39,7 +40,7 @@ from syncline.wire.smp.commands import (
 )
 from syncline.wire.smp.failures import Failure
 from syncline.wire.smp.keys import KeyKind, PublicKey
-from syncline.wire.smp.messages import Err, Ids, Ok, Sok
+from syncline.wire.smp.messages import Err, Ids, Info, Ok, Pong, Sok
 from tests.unit.server.smp.router_rig import OwnKey, Request, RouterRig, some_bytes
 from tests.unit.server.smp.router_rig import in_memory as in_memory
 from tests.unit.server.smp.router_rig import smp as smp
@@ -374,3 +375,37 @@ async def test_a_role_that_does_not_fit_is_prohibited_after_the_queue_was_found(
     proxy = smp.connect(service=await smp.service(ServiceRole.PROXY))
     assert await proxy.refusal(Sub(), at, key) == failures.PROHIBITED
     assert await messaging.ask(Sub(), at, key) == Sok(messaging.owned_service.service_id)  # type: ignore[union-attr]
+
+
+async def test_a_mistake_of_ours_costs_one_command_and_is_reported(
+    smp: RouterRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader, sender = smp.connect(), smp.connect()
+    queue = await reader.create()
+    secret = b"what the peer said"
+
+    def mistaken(*_: object) -> None:
+        raise KeyError(secret)
+
+    dispatch = smp.router._dispatch  # pyright: ignore[reportPrivateUsage]
+    requests = [
+        Request(Send(b"F", b"before"), queue.sender_id),
+        Request(Ping()),
+        Request(Que(), queue.recipient_id, queue.key),
+        Request(Send(b"F", b"behind"), queue.sender_id),
+    ]
+    told: list[dict[str, object]] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(Log, "error", lambda _, event, **fields: told.append(fields))
+        patched.setattr(dispatch.queue_commands, "describe", mistaken)
+        answers = await sender.ask_all(*requests)
+    assert answers == [Ok(), Pong(), Err(failures.INTERNAL), Ok()]
+    (fields,) = told
+    assert fields["kind"] == "KeyError"
+    assert "test_router_refusals.py" in str(fields["place"])
+    assert secret.decode() not in repr(fields)
+    assert smp.counters.refused["INTERNAL"] == 1
+    # The session goes on.
+    assert isinstance(await sender.ask(Que(), queue.recipient_id, queue.key), Info)
+    _, message = await reader.event()
+    assert queue.text(message) == b"before"
