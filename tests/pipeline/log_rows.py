@@ -19,6 +19,7 @@ from syncline.storage.log.format import (
 )
 from syncline.storage.log.runs import Run
 from syncline.storage.log.scan import DamagedStretch, RawRecord, WholeBatch, batches, records_of
+from syncline.values.events import decode_events
 
 # The columns of COMPARED.
 Row = tuple[Any, ...]
@@ -34,9 +35,21 @@ COMPARED = (
     "last",
     "unread",
     "quota",
+    "event",
+    "session",
+    "first",
+    "detail",
     "length",
     "body",
 )
+
+
+NO_EVENT = (None, None, None, None)
+
+
+def signed(number: int) -> int:
+    """A number of 64 bits as SQL has it."""
+    return int.from_bytes(number.to_bytes(8, "little"), "little", signed=True)
 
 
 def rows_of_segment(data: bytes, start: int, tag: int, number_behind: int = 0) -> list[Row]:
@@ -64,7 +77,16 @@ def rows_of_record(data: bytes, start: int, raw: RawRecord) -> Iterator[Row]:
             seq = acked_last - acked_unread
             yield (
                 *(position, part, kind, False, acked, seq, time_ms, flags),
-                *(acked_last, acked_unread, quota, 0, None),
+                *(acked_last, acked_unread, quota, *NO_EVENT, 0, None),
+            )
+        return
+    if kind == RecordKind.EVENTS:
+        for part, event in enumerate(decode_events(payload)):
+            about = event.stream if any(event.stream) else None
+            numbers = map(signed, (event.session, event.first, event.detail))
+            yield (
+                *(position, part, kind, False, about, signed(event.last), event.time_ms),
+                *(None, None, None, None, event.kind, *numbers, 0, None),
             )
         return
     seq_found: int | None = None
@@ -76,7 +98,7 @@ def rows_of_record(data: bytes, start: int, raw: RawRecord) -> Iterator[Row]:
         payload = payload[SEQUENCE.size :]
     yield (
         *(position, 0, kind, False, stream, seq_found, time_ms, flags),
-        *(last, unread, quota, len(payload), payload),
+        *(last, unread, quota, *NO_EVENT, len(payload), payload),
     )
 
 
@@ -94,7 +116,7 @@ def rows_of_run(run: Run) -> list[Row]:
         rows.append(
             (
                 *(row.position, 0, row.kind & KIND_MASK, True, raw[:24], row.seq, row.time_ms),
-                *(None, None, None, None, row.length, payload),
+                *(None, None, None, None, *NO_EVENT, row.length, payload),
             )
         )
     return rows

@@ -27,6 +27,7 @@ from syncline.storage.log.format import (
 from syncline.storage.log.format import RECORD_HEADER as HEADER
 from syncline.storage.log.runs import Run, write_run
 from syncline.storage.log.scan import DamagedStretch, End, WholeBatch, batches, records_of
+from syncline.values.events import encode_event
 from tests.log_files import EPOCH, NewRecord, SegmentBuilder, entry_row, snapshot_row, stream_id
 from tests.pipeline.log_rows import read_rows, rows_of_run, rows_of_segment, unread_rows
 
@@ -44,6 +45,21 @@ acknowledgements = st.lists(
 )
 
 
+numbers = st.integers(0, (1 << 64) - 1)
+events = st.builds(
+    encode_event,
+    st.integers(0, 255),
+    times,
+    streams | st.just(NO_STREAM),
+    numbers,
+    numbers,
+    numbers,
+    numbers,
+)
+# Their payload is rows.
+WITH_ROWS = (RecordKind.ACKNOWLEDGEMENTS, RecordKind.EVENTS)
+
+
 def acknowledging(rows: list[tuple[bytes, int, int]], rest: bytes) -> NewRecord:
     packed = [ACK_ROW.pack(stream, last << UNREAD_BITS | unread) for stream, last, unread in rows]
     return NewRecord(RecordKind.ACKNOWLEDGEMENTS, NO_STREAM, 0, b"".join(packed) + rest)
@@ -54,7 +70,7 @@ records = st.one_of(
         NewRecord,
         st.builds(
             lambda kind, flags: kind | flags,
-            st.sampled_from(RecordKind).filter(lambda kind: kind != RecordKind.ACKNOWLEDGEMENTS),
+            st.sampled_from(RecordKind).filter(lambda kind: kind not in WITH_ROWS),
             st.sampled_from([0, HAS_SNAPSHOT, IS_DOCUMENT, 0xE0]),
         ),
         streams,
@@ -74,6 +90,11 @@ records = st.one_of(
     # A kind that is not known yet.
     st.builds(NewRecord, st.just(21), streams, sequences, payloads, times),
     st.builds(acknowledging, acknowledgements, st.binary(max_size=31)),
+    st.builds(
+        lambda rows, rest: NewRecord(RecordKind.EVENTS, NO_STREAM, 0, b"".join(rows) + rest),
+        st.lists(events, max_size=4),
+        st.binary(max_size=63),
+    ),
 )
 
 
@@ -186,6 +207,16 @@ def test_filters_keep_the_rows_that_sql_would(
         and row[5] is not None
         and row[5] > seq
         and row[6] // 86_400_000 <= 10
+    ]
+
+
+@given(segments(), st.integers(0, 255))
+def test_events_are_chosen_by_their_kind(data: bytes, event: int) -> None:
+    found = read_rows(segment_rows(piece(), data, 0, Wish((RowFilter("event", "<=", (event,)),))))
+    assert found == [
+        row
+        for row in rows_of_segment(data, NUMBER * SEGMENT_BYTES, 0)
+        if row[11] is not None and row[11] <= event
     ]
 
 

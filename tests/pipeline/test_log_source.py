@@ -182,7 +182,7 @@ def test_a_damaged_batch_is_a_row_and_costs_no_other(tmp_path: Path) -> None:
     assert read == rows_of_closed(router.folder)
     lost = [row for row in whole if row not in read]
     assert lost
-    assert all(stretch[0] <= row[0] < stretch[0] + stretch[11] for row in lost)
+    assert all(stretch[0] <= row[0] < stretch[0] + stretch[15] for row in lost)
 
 
 def test_recycled_segments_are_a_gap_with_the_rows_that_runs_have(tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_recycled_segments_are_a_gap_with_the_rows_that_runs_have(tmp_path: Path
     assert gaps[0][0] == found.segment_bytes
     assert found.open_segment is not None
     missing = set(range(1, found.open_segment)) - set(found.closed)
-    assert sum(row[11] for row in gaps) == len(missing) * found.segment_bytes
+    assert sum(row[15] for row in gaps) == len(missing) * found.segment_bytes
     assert {row[-1].decode() for row in gaps} == {RECYCLED}
     keys = [(row[0], row[1]) for row in rows if row[2] >= 0]
     assert len(keys) == len(set(keys))
@@ -222,7 +222,7 @@ def test_a_missing_segment_in_the_middle_is_told_from_a_recycled_one(tmp_path: P
     Path(segment_path(router.folder, 3)).unlink()
     found = look_at(router.folder, FILES)
     gaps = [row for row in rows_read(router.folder) if row[2] == Unread.GAP]
-    assert [(row[0], row[11], row[-1].decode()) for row in gaps] == [
+    assert [(row[0], row[15], row[-1].decode()) for row in gaps] == [
         (3 * found.segment_bytes, found.segment_bytes, MISSING)
     ]
 

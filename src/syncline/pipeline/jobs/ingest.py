@@ -46,10 +46,9 @@ def expectations(damage_count_max: int | None) -> list[Expectation]:
         Expectation("a record names its store", "length(store) <> 16"),
         Expectation("a record has a time", "kind >= 0 AND time_ms IS NULL"),
         Expectation("a stream id has 24 bytes", "stream IS NOT NULL AND length(stream) <> 24"),
-        Expectation(
-            "a record has a stream",
-            "kind >= 0 AND stream IS NULL OR kind IN (1, 2) AND seq IS NULL",
-        ),
+        Expectation("a record has a stream", "kind >= 0 AND kind <> 10 AND stream IS NULL"),
+        Expectation("a message has a sequence", "kind IN (1, 2) AND seq IS NULL"),
+        Expectation("an event has a kind", "kind = 10 AND event IS NULL"),
         Expectation(DAMAGE, "kind = -1 AND part = 0", damage_count_max),
         Expectation(TORN, "kind = -2", None),
         Expectation(GAPS, "kind = -3", None),

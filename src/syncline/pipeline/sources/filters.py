@@ -18,7 +18,7 @@ from syncline.pipeline.arrow import values_of
 from syncline.pipeline.sources.rows import DAY_MS
 
 # By which rows are told apart while they are arrays.
-COLUMNS: Final = frozenset({"kind", "stream", "seq", "position", "day"})
+COLUMNS: Final = frozenset({"kind", "stream", "seq", "position", "day", "event"})
 
 _EPOCH: Final = datetime.date(1970, 1, 1)
 _COMPARISONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
@@ -63,7 +63,10 @@ def row_filter(column: str, comparison: str, values: Sequence[object]) -> RowFil
 
 @dataclass(frozen=True, slots=True)
 class FilterColumns:
-    """The columns that filters look at. `has_sequence` is None if all rows have one."""
+    """The columns that filters look at; without `has_…`, every row has a value.
+
+    Without `events`, no row is one.
+    """
 
     positions: Integers
     kinds: npt.NDArray[np.int8]
@@ -71,6 +74,9 @@ class FilterColumns:
     sequences: Integers
     has_sequence: Flags | None
     times_ms: Integers
+    has_stream: Flags | None = None
+    events: npt.NDArray[np.int16] | None = None
+    is_event: Flags | None = None
 
 
 def wanted(filters: Sequence[RowFilter], columns: FilterColumns) -> Flags | None:
@@ -82,6 +88,12 @@ def wanted(filters: Sequence[RowFilter], columns: FilterColumns) -> Flags | None
         match each.column:
             case "stream":
                 found &= _are_streams(columns.streams, each.values)
+                if columns.has_stream is not None:
+                    found &= columns.has_stream
+            case "event":
+                if columns.events is None or columns.is_event is None:
+                    return np.zeros(len(found), np.bool_)
+                found &= columns.is_event & _compared(columns.events.astype(np.int64), each)
             case "seq":
                 found &= _compared(columns.sequences, each)
                 if columns.has_sequence is not None:

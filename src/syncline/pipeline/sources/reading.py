@@ -153,6 +153,9 @@ def _record_batch(store_id: bytes, data: bytes, found: RecordColumns, wish: Wish
             found.sequences,
             found.has_sequence,
             found.times_ms,
+            found.has_stream,
+            found.events,
+            found.is_event,
         ),
     )
     if keep is not None and not keep.all():

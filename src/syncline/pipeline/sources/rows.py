@@ -16,8 +16,10 @@ import pyarrow as pa
 
 from syncline.kernels.log_records import (
     ACKNOWLEDGEMENTS,
+    EVENTS,
     LAYOUTS,
     Bytes,
+    Flags,
     Integers,
     RecordColumns,
     Voids,
@@ -44,6 +46,10 @@ SCHEMA: Final = schema_of(
         pa.field("last", pa.int64()),
         pa.field("unread", pa.int32()),
         pa.field("quota", pa.int32()),
+        pa.field("event", pa.int16()),
+        pa.field("session", pa.int64()),
+        pa.field("first", pa.int64()),
+        pa.field("detail", pa.int64()),
         pa.field("length", pa.int64(), nullable=False),
         pa.field("body", pa.binary()),
     ]
@@ -72,9 +78,10 @@ def batch_of_records(
 ) -> pa.RecordBatch:
     """`bodies` are those of all rows in a row; without `has_bodies` the column is null."""
     count = len(columns)
-    is_ack = columns.kinds == ACKNOWLEDGEMENTS
+    has_rows = np.isin(columns.kinds, (ACKNOWLEDGEMENTS, EVENTS))
+    is_no_event = ~columns.is_event
     body: Column = (
-        _binary(bodies, columns.body_lengths, None if not is_ack.any() else ~is_ack)
+        _binary(bodies, columns.body_lengths, ~has_rows)
         if has_bodies and bodies is not None
         else pa.nulls(count, pa.binary())
     )
@@ -85,13 +92,17 @@ def batch_of_records(
         parts=columns.parts,
         kinds=columns.kinds,
         is_from_run=False,
-        stream=fixed_binary(columns.streams),
+        stream=fixed_binary(columns.streams, columns.has_stream),
         seq=pa.array(columns.sequences, mask=~columns.has_sequence),
         time_ms=columns.times_ms,
-        flags=pa.array(columns.flags),
-        last=pa.array(columns.last),
-        unread=pa.array(columns.unread),
-        quota=pa.array(columns.quotas),
+        flags=pa.array(columns.flags, mask=columns.is_event),
+        last=pa.array(columns.last, mask=columns.is_event),
+        unread=pa.array(columns.unread, mask=columns.is_event),
+        quota=pa.array(columns.quotas, mask=columns.is_event),
+        event=pa.array(columns.events, mask=is_no_event),
+        session=pa.array(columns.sessions, mask=is_no_event),
+        first=pa.array(columns.firsts, mask=is_no_event),
+        detail=pa.array(columns.details, mask=is_no_event),
         lengths=columns.body_lengths,
         body=body,
     )
@@ -124,6 +135,10 @@ def batch_of_run(
         last=pa.nulls(count, pa.int64()),
         unread=pa.nulls(count, pa.int32()),
         quota=pa.nulls(count, pa.int32()),
+        event=pa.nulls(count, pa.int16()),
+        session=pa.nulls(count, pa.int64()),
+        first=pa.nulls(count, pa.int64()),
+        detail=pa.nulls(count, pa.int64()),
         lengths=lengths,
         body=pa.nulls(count, pa.binary()) if bodies is None else _binary(bodies, lengths, None),
     )
@@ -157,6 +172,10 @@ def batch_of_unread(
             pa.nulls(count, pa.int64()),
             pa.nulls(count, pa.int32()),
             pa.nulls(count, pa.int32()),
+            pa.nulls(count, pa.int16()),
+            pa.nulls(count, pa.int64()),
+            pa.nulls(count, pa.int64()),
+            pa.nulls(count, pa.int64()),
             pa.array([length] + [0] * len(suspects), pa.int64()),
             pa.array([reason.encode()] * count, pa.binary()),
         ],
@@ -179,6 +198,10 @@ def _batch(
     last: "Column",
     unread: "Column",
     quota: "Column",
+    event: "Column",
+    session: "Column",
+    first: "Column",
+    detail: "Column",
     lengths: Integers,
     body: "Column",
 ) -> pa.RecordBatch:
@@ -199,6 +222,10 @@ def _batch(
             last,
             unread,
             quota,
+            event,
+            session,
+            first,
+            detail,
             pa.array(lengths),
             body,
         ],
@@ -206,12 +233,13 @@ def _batch(
     )
 
 
-def fixed_binary(items: Voids) -> "Column":
-    """A binary column of items that are all of one size."""
+def fixed_binary(items: Voids, is_there: Flags | None = None) -> "Column":
+    """A binary column of items that are all of one size; null where `is_there` is false."""
     size = items.dtype.itemsize
     values = np.ascontiguousarray(items)
     offsets = np.arange(len(items) + 1, dtype=np.int32) * np.int32(size)
-    buffers = [None, pa.py_buffer(offsets.data), pa.py_buffer(values.view(np.uint8).data)]
+    validity = _validity(is_there)
+    buffers = [validity, pa.py_buffer(offsets.data), pa.py_buffer(values.view(np.uint8).data)]
     return pa.Array.from_buffers(pa.binary(), len(items), buffers)
 
 
@@ -219,8 +247,12 @@ def _binary(values: Bytes, lengths: Integers, is_there: npt.NDArray[np.bool_] | 
     """A binary column over its bytes as they are; null where `is_there` is false."""
     offsets = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
-    validity = None
-    if is_there is not None:
-        validity = pa.py_buffer(np.packbits(is_there, bitorder="little").data)
+    validity = _validity(is_there)
     buffers = [validity, pa.py_buffer(offsets.data), pa.py_buffer(values.data)]
     return pa.Array.from_buffers(pa.binary(), len(lengths), buffers)
+
+
+def _validity(is_there: Flags | None) -> pa.Buffer | None:
+    if is_there is None or is_there.all():
+        return None
+    return pa.py_buffer(np.packbits(is_there, bitorder="little").data)
