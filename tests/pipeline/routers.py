@@ -21,18 +21,22 @@ def stream_id(number: int) -> StreamId:
 class Router:
     """An open store, worked on as a router would, in segments of 64 KiB."""
 
-    def __init__(self, folder: Path, seed: int = 1) -> None:
+    def __init__(self, folder: Path, seed: int = 1, archive_bytes_max: int = 0) -> None:
         self.folder = str(folder)
         self.files = DiskFiles()
         self._random = random.Random(seed)
         self.now_ms = START_MS
+        self._archive_bytes_max = archive_bytes_max
         self.store = self._open()
 
     def _open(self) -> LogStore:
         return LogStore.open(
             self.folder,
             self.files,
-            StoreOptions(segment_bytes=limits.segment_bytes_min),
+            StoreOptions(
+                segment_bytes=limits.segment_bytes_min,
+                archive_bytes_max=self._archive_bytes_max,
+            ),
             now_ms=self.now_ms,
             random_bytes=self._random.randbytes,
         )

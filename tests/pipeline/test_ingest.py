@@ -12,11 +12,13 @@ from syncline.pipeline.frames import read_version, write_rows
 from syncline.pipeline.jobs import ingest as job
 from syncline.pipeline.jobs.ingest import ingest, source_name
 from syncline.pipeline.schemas import EVENTS
-from syncline.pipeline.sources.folders import Tail, segment_path
+from syncline.pipeline.sources.folders import Tail, look_at, segment_path
 from syncline.pipeline.sources.rows import Unread
 from syncline.pipeline.tables import Table
+from syncline.storage.files import DiskFiles
+from syncline.values.events import EventKind, encode_event
 from tests.pipeline.log_rows import COMPARED, Row
-from tests.pipeline.routers import busy_router, stream_id
+from tests.pipeline.routers import Router, busy_router, stream_id
 from tests.pipeline.test_log_source import overwrite, rows_read
 
 
@@ -114,3 +116,36 @@ def test_days_are_skipped_and_reading_one_shuffles_nothing(
     chosen = frame.where(F.col("stream") == F.lit(bytes(stream_id(1))))
     assert "Exchange" not in chosen._jdf.queryExecution().executedPlan().toString()
     assert {str(row.day) for row in chosen.select("day").distinct().collect()} == {"2023-12-09"}
+
+
+def test_a_router_lets_go_of_its_archive_once_ingest_has_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    router = Router(tmp_path / "data", archive_bytes_max=1 << 30)
+    router.create(1)
+    session = encode_event(EventKind.DELIVERED, router.now_ms, stream_id(1), 7, 1, 3, 9)
+    for _ in range(4):
+        router.append(1, 100, 500)
+        router.store.note_event(session)
+        router.seal()
+    archive = tmp_path / "data" / "archive"
+    archived = sorted(path.name for path in archive.glob("*.wal"))
+    assert len(archived) >= 4
+    tables = tmp_path / "tables"
+    left = ingest(spark, tables, [router.folder], confirms=False)
+    assert left.gap_count == 0
+    assert not (archive / "CONFIRMED").exists()
+    # What was loaded before is confirmed as well: the last time may have ended in between.
+    assert ingest(spark, tables, [router.folder]).version is None
+    last = look_at(router.folder, DiskFiles()).closed[-1]
+    assert (archive / "CONFIRMED").read_text() == f"{last}\n"
+    rows = rows_of_table(spark, tables)
+    assert [row[5] for row in rows if row[2] == 1] == list(
+        range(1, max(r[5] for r in rows if r[2] == 1) + 1)
+    )
+    (event, *_) = [row for row in rows if row[2] == 10 and row[11] == EventKind.DELIVERED]
+    assert (event[4], event[5], event[12:15]) == (stream_id(1), 3, (7, 1, 9))
+    router.append(1, 10)
+    router.seal()
+    assert not set(archived) & {path.name for path in archive.glob("*.wal")}
+    router.stop()

@@ -40,6 +40,12 @@ DamageOption = Annotated[
     int | None,
     typer.Option("--damage-max", help="Load nothing if there are more damaged places than this."),
 ]
+ConfirmOption = Annotated[
+    bool,
+    typer.Option(
+        "--confirm/--no-confirm", help="Tell routers which segments they need not archive longer."
+    ),
+]
 SetsArgument = Annotated[str, typer.Argument(help="A snapshot, or a data folder to take one of.")]
 PlanOption = Annotated[
     Path | None, typer.Option("--plan", help="Write what would mend the router to this file.")
@@ -57,13 +63,22 @@ class _Jobs:
         self.tables = tables
         self.output = output
 
-    def ingest(self, folders: list[Path], tail: str, damage_max: int | None) -> dict[str, Any]:
+    def ingest(
+        self, folders: list[Path], tail: str, damage_max: int | None, confirms: bool
+    ) -> dict[str, Any]:
         from syncline.pipeline.jobs.ingest import ingest
 
         paths = [str(folder) for folder in folders]
         return self._run(
             "ingest",
-            lambda: ingest(self.spark, self.tables, paths, tail=tail, damage_count_max=damage_max),
+            lambda: ingest(
+                self.spark,
+                self.tables,
+                paths,
+                tail=tail,
+                damage_count_max=damage_max,
+                confirms=confirms,
+            ),
         )
 
     def snapshot(self, folder: Path) -> dict[str, Any]:
@@ -149,6 +164,7 @@ def ingest(
     tables: TablesOption = DEFAULT_TABLES,
     tail: TailOption = "none",
     damage_max: DamageOption = None,
+    confirms: ConfirmOption = True,
     master: MasterOption = DEFAULT_MASTER,
     settings: SettingsOption = None,
     is_json: JsonFlag = False,
@@ -157,7 +173,7 @@ def ingest(
     output = Output(is_json=is_json)
     _check_folders(folders, tail)
     with _jobs(tables, master, settings, output) as jobs:
-        facts = jobs.ingest(folders, tail, damage_max)
+        facts = jobs.ingest(folders, tail, damage_max, confirms)
     _print(output, "ingest", facts)
 
 
@@ -207,6 +223,7 @@ def run(
     ] = None,
     tail: TailOption = "none",
     damage_max: DamageOption = None,
+    confirms: ConfirmOption = True,
     plan: PlanOption = None,
     master: MasterOption = DEFAULT_MASTER,
     settings: SettingsOption = None,
@@ -219,7 +236,7 @@ def run(
     found: dict[str, Any] = {"digests": []}
     _check_folders(folders, tail)
     with _jobs(tables, master, settings, output) as jobs:
-        found["ingest"] = jobs.ingest(folders, tail, damage_max)
+        found["ingest"] = jobs.ingest(folders, tail, damage_max, confirms)
         for folder in folders:
             # Without queues there are no records.
             if (folder / FILE_NAME).is_file():

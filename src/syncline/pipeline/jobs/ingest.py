@@ -8,7 +8,7 @@ Rows are sorted inside each task and nothing is shuffled: a record stays in the 
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,9 +18,12 @@ from pyspark.sql import SparkSession
 from syncline.pipeline.expectations import Expectation
 from syncline.pipeline.frames import lineage_of, write_rows
 from syncline.pipeline.schemas import EVENTS
-from syncline.pipeline.sources.folders import Tail
+from syncline.pipeline.sources.folders import Tail, look_at
 from syncline.pipeline.sources.source import FORMAT, SourceOptions, available
 from syncline.pipeline.tables import Table
+from syncline.storage.files import DiskFiles
+from syncline.storage.log.archive import FOLDER as ARCHIVE
+from syncline.storage.log.archive import confirm, read_confirmed
 
 # What could not be read lands as well, so that no later job takes it for nothing.
 DAMAGE: Final = "damage"
@@ -76,8 +79,12 @@ def ingest(
     *,
     tail: str = Tail.NONE,
     damage_count_max: int | None = None,
+    confirms: bool = True,
 ) -> IngestReport:
-    """Raises what the folders are at fault of, ExpectationError, CommitConflictError."""
+    """Raises what the folders are at fault of, ExpectationError, CommitConflictError.
+
+    With `confirms`, routers that keep an archive are told what they need not keep any longer.
+    """
     events = Table(tables, EVENTS)
     options = _options(folders, tail)
     ends = ends_of(folders, tail)
@@ -86,6 +93,8 @@ def ingest(
     ends = {store: max(end, starts[store]) for store, end in ends.items()}
     with events.begin({source_name(store): end for store, end in ends.items()}) as load:
         if load.is_done or starts == ends:
+            if confirms:
+                _confirm(folders, ends)
             return IngestReport(None, 0, 0, 0, 0, starts, ends)
         rows = (
             spark.read.format(FORMAT)
@@ -96,7 +105,22 @@ def ingest(
         found = write_rows(rows, load, wanted, sorted_by=("stream", "seq", "position", "part"))
         lineage = lineage_of("ingest", {"starts": starts, "ends": ends}, found)
         version = load.commit(lineage, row_count=found.row_count)
+    if confirms:
+        _confirm(folders, ends)
     counts = found.counts
     return IngestReport(
         version, found.row_count, counts[DAMAGE], counts[GAPS], counts[TORN], starts, ends
     )
+
+
+def _confirm(folders: Sequence[str], ends: Mapping[str, int]) -> None:
+    """Tell routers up to which segment everything is in the table. Only after the commit."""
+    files = DiskFiles()
+    for path in folders:
+        archive = f"{path.rstrip('/')}/{ARCHIVE}"
+        if not files.is_folder(archive):
+            continue
+        folder = look_at(path.rstrip("/"), files)
+        number = ends[folder.store_id.hex()] // folder.segment_bytes - 1
+        if number > read_confirmed(files, archive):
+            confirm(files, archive, number)

@@ -5,8 +5,9 @@ a segment is not there any more, what was still wanted of it is in runs, and the
 are read as one `GapPiece`, so no record comes twice.
 
 - A segment that is still written to is left out, or read as far as it is certain (`Tail`).
+- A sealed segment goes to the archive, if the router keeps one, and is read there.
 - A segment is renamed before its bytes are used again, and no number ever comes back. So bytes that
-  were read while the name stayed in its place are those of that segment.
+  were read while it stayed in the log or in the archive are those of that segment.
 - Runs that are merged meanwhile leave the folder; open files do not mind.
 """
 
@@ -17,8 +18,9 @@ from itertools import pairwise
 from typing import Final
 
 from syncline.errors import CorruptionError, ForeignFolderError, NewerFormatError
-from syncline.storage.files import Files
+from syncline.storage.files import File, Files
 from syncline.storage.folder import LOCK_NAME, read_format
+from syncline.storage.log.archive import FOLDER as ARCHIVE
 from syncline.storage.log.format import FORMAT_VERSION, align, store_tag
 from syncline.storage.log.manifest import read_manifest
 from syncline.storage.log.recovery import read_used
@@ -82,10 +84,6 @@ class SegmentPiece:
     reports_torn: bool
 
     @property
-    def path(self) -> str:
-        return segment_path(self.folder, self.number)
-
-    @property
     def byte_count(self) -> int:
         return self.end - self.start
 
@@ -112,6 +110,11 @@ def segment_path(folder: str, number: int) -> str:
     return f"{folder}/wal/{number:012d}.wal"
 
 
+def segment_paths(folder: str, number: int) -> tuple[str, str]:
+    """Where a segment can be, in the order in which it goes there."""
+    return segment_path(folder, number), f"{folder}/{ARCHIVE}/{number:012d}.wal"
+
+
 def look_at(folder: str, files: Files) -> LogFolder:
     """Raises ForeignFolderError for what is no log, NewerFormatError, CorruptionError."""
     found = read_format(folder, files)
@@ -127,13 +130,17 @@ def look_at(folder: str, files: Files) -> LogFolder:
     state = read_manifest(files, folder)
     if state is None:
         raise CorruptionError(f"{folder}/CURRENT", 0, "the folder has a FORMAT and no manifest")
-    numbers = _segment_numbers(files, folder)
+    numbers = _segment_numbers(files, f"{folder}/wal")
+    if numbers is None:
+        raise CorruptionError(f"{folder}/wal", 0, "the folder of the log is missing")
+    # In this order: a segment that is moved meanwhile is in one of the two lists.
+    archived = _segment_numbers(files, f"{folder}/{ARCHIVE}") or []
     return LogFolder(
         folder,
         found.store_id,
         state.segment_bytes,
         state.oldest_segment,
-        tuple(numbers[:-1]),
+        tuple(sorted({*numbers[:-1], *archived})),
         numbers[-1] if numbers else None,
         tuple(state.runs),
     )
@@ -203,11 +210,9 @@ def read_segment(
     Where there is damage, headers are not to be trusted, and it is all of its bytes: any of them
     may be one of a record that can be saved.
     """
-    path = segment_path(folder, number)
     start = number * segment_bytes
-    try:
-        file = files.open(path, writable=False)
-    except FileNotFoundError:
+    file = open_segment(files, folder, number)
+    if file is None:
         return None
     try:
         data = read_used(file, start, segment_bytes)
@@ -216,7 +221,18 @@ def read_segment(
             data = file.read(0, segment_bytes)
     finally:
         file.close()
-    return data if files.exists(path) else None
+    is_there = any(files.exists(path) for path in segment_paths(folder, number))
+    return data if is_there else None
+
+
+def open_segment(files: Files, folder: str, number: int) -> File | None:
+    """In the log or in the archive; None if it is in neither."""
+    for path in segment_paths(folder, number):
+        try:
+            return files.open(path, writable=False)
+        except FileNotFoundError:
+            continue
+    return None
 
 
 def _gap(
@@ -250,11 +266,12 @@ def _gap(
     return pieces
 
 
-def _segment_numbers(files: Files, folder: str) -> list[int]:
+def _segment_numbers(files: Files, folder: str) -> list[int] | None:
+    """None if there is no such folder."""
     try:
-        names = files.list(f"{folder}/wal")
-    except FileNotFoundError as error:
-        raise CorruptionError(f"{folder}/wal", 0, "the folder of the log is missing") from error
+        names = files.list(folder)
+    except FileNotFoundError:
+        return None
     stems = [name.removesuffix(".wal") for name in names if name.endswith(".wal")]
     return sorted(int(stem) for stem in stems if stem.isdigit())
 

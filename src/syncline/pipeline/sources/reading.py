@@ -31,8 +31,8 @@ from syncline.pipeline.sources.folders import (
     GapPiece,
     Piece,
     SegmentPiece,
+    open_segment,
     read_segment,
-    segment_path,
 )
 from syncline.pipeline.sources.rows import (
     Unread,
@@ -175,9 +175,8 @@ def _record_batch(store_id: bytes, data: bytes, found: RecordColumns, wish: Wish
 def _number_behind(files: Files, piece: SegmentPiece) -> int:
     """The number of the first batch of the next segment; 0 if that cannot be read."""
     number = piece.number + 1
-    try:
-        file = files.open(segment_path(piece.folder, number), writable=False)
-    except FileNotFoundError:
+    file = open_segment(files, piece.folder, number)
+    if file is None:
         return 0
     try:
         data = file.read(0, BATCH_HEADER_BYTES)
