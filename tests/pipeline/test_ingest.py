@@ -14,7 +14,7 @@ from syncline.pipeline.jobs.ingest import ingest, source_name
 from syncline.pipeline.schemas import EVENTS
 from syncline.pipeline.sources.folders import Tail, look_at, segment_path
 from syncline.pipeline.sources.rows import Unread
-from syncline.pipeline.tables import Table
+from syncline.pipeline.tables import Load, Table
 from syncline.storage.files import DiskFiles
 from syncline.values.events import EventKind, encode_event
 from tests.pipeline.log_rows import COMPARED, Row
@@ -148,3 +148,21 @@ def test_a_router_lets_go_of_its_archive_once_ingest_has_it(
     router.seal()
     assert not set(archived) & {path.name for path in archive.glob("*.wal")}
     router.stop()
+
+
+def test_nothing_is_confirmed_that_did_not_land(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    router = Router(tmp_path / "data", archive_bytes_max=1 << 30)
+    router.create(1)
+    router.append(1, 300, 500)
+    router.seal()
+    router.stop()
+
+    def refused(load: Load, *_: object, **__: object) -> int:
+        raise CommitConflictError(load.table.spec.name, load.based_on)
+
+    monkeypatch.setattr(Load, "commit", refused)
+    with pytest.raises(CommitConflictError):
+        ingest(spark, tmp_path / "tables", [router.folder])
+    assert not (tmp_path / "data" / "archive" / "CONFIRMED").exists()
