@@ -30,9 +30,12 @@
         NewerFormatError           written by a later version
         DeviceError                the device failed; fatal for the process
       ConfigError                what the operator wrote cannot be used
-      PipelineError
-        SchemaError
-        ExpectationError
+      PipelineError              a job of the data pipeline cannot go on
+        MissingPieceError          Java or a package is not installed
+        SchemaError                columns that were not agreed
+        ExpectationError           rows that break an expectation
+        TableError                 a table, or a version of it, cannot be read
+        CommitConflictError        another job changed the table first
 
 Facts are fields; the sentence is made from them and ends with what to do. `retriable` says whether
 trying the same again can help.
@@ -296,9 +299,35 @@ class PipelineError(SynclineError):
     """A job of the data pipeline cannot go on."""
 
 
+class MissingPieceError(PipelineError):
+    """Something that Spark needs is not installed; the sentence says how to get it."""
+
+
 class SchemaError(PipelineError):
     """A table does not have the columns that were agreed."""
 
 
 class ExpectationError(PipelineError):
     """Rows break an expectation; the load does not land."""
+
+
+class TableError(PipelineError):
+    """A table, or a version of it, is not there or cannot be read."""
+
+    def __init__(self, table: str, reason: str) -> None:
+        super().__init__(f"the table {table} cannot be used: {reason}")
+        self.table = table
+        self.reason = reason
+
+
+class CommitConflictError(PipelineError):
+    """Another job changed the table first. Nothing of this one landed; run it again."""
+
+    retriable = True
+
+    def __init__(self, table: str, version: int) -> None:
+        super().__init__(
+            f"the table {table} was changed by another job since version {version}; run it again"
+        )
+        self.table = table
+        self.version = version

@@ -6,6 +6,7 @@ import pytest
 
 from syncline import errors
 from syncline.errors import (
+    CommitConflictError,
     CorruptionError,
     DeviceError,
     DocumentFullError,
@@ -19,6 +20,7 @@ from syncline.errors import (
     StoreFullError,
     StoreLockedError,
     SynclineError,
+    TableError,
     UnknownQueueError,
     UnknownServiceError,
     WrongKindError,
@@ -31,6 +33,7 @@ CLASSES = {
 }
 
 RETRIABLE = {
+    "CommitConflictError",
     "LinkClosedError",
     "LinkError",
     "LinkLostError",
@@ -58,6 +61,8 @@ WITH_FACTS: list[tuple[SynclineError, dict[str, object]]] = [
         DeviceError("/data/a", "syncing", "i/o error"),
         {"path": "/data/a", "operation": "syncing", "reason": "i/o error"},
     ),
+    (TableError("events", "gone"), {"table": "events", "reason": "gone"}),
+    (CommitConflictError("events", 3), {"table": "events", "version": 3}),
 ]
 
 

@@ -10,11 +10,15 @@ import tempfile
 import time
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from syncline.cli.folders import DEFAULT_FOLDER, FolderArgument
 from syncline.cli.output import JsonFlag, Output, bytes_text
+from syncline.errors import MissingPieceError, SynclineError
+from syncline.pipeline.java import find_java
+from syncline.pipeline.session import open_session
 from syncline.storage.folder import FORMAT_NAME
 
 EXIT_MISSING = 1
@@ -26,8 +30,13 @@ _SLOW_SYNC_MS = 20.0
 _OPEN_FILES_MIN = 256
 _NETWORK_FILE_SYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs"}
 
+_PIPELINE_EXTRA = "pip install 'syncline[spark]'"
 _OPTIONAL = {
     "uvloop": ("a faster event loop", "pip install 'syncline[fast]'"),
+    "pyspark": ("the data pipeline", _PIPELINE_EXTRA),
+    "pyarrow": ("the data pipeline", _PIPELINE_EXTRA),
+    "pandas": ("the data pipeline", _PIPELINE_EXTRA),
+    "deltalake": ("the data pipeline", _PIPELINE_EXTRA),
 }
 # Named here as well: what is known of an installed package may be older than its code.
 _FOR_DOCUMENTS = {
@@ -44,12 +53,19 @@ _TEST_PROGRAMS = {
 }
 
 
-def doctor(folder: FolderArgument = DEFAULT_FOLDER, is_json: JsonFlag = False) -> None:
+def doctor(
+    folder: FolderArgument = DEFAULT_FOLDER,
+    is_json: JsonFlag = False,
+    tries_spark: Annotated[
+        bool, typer.Option("--spark", help="Start Spark and run a job of one row.")
+    ] = False,
+) -> None:
     """Say what is installed, what is missing, and how fast the disk makes things durable."""
     packages = _packages()
     programs = _test_programs()
     disk = _disk_facts(folder)
-    advice = _advice(packages, disk)
+    spark, spark_advice = _spark_facts(tries_spark)
+    advice = _advice(packages, disk) + spark_advice
     facts: dict[str, object] = {
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
@@ -57,13 +73,16 @@ def doctor(folder: FolderArgument = DEFAULT_FOLDER, is_json: JsonFlag = False) -
         "packages": packages,
         "test_programs": programs,
         "disk": disk,
+        "spark": spark,
         "advice": advice,
     }
     output = Output(is_json=is_json)
     if is_json:
         output.json(facts)
     else:
-        _print(output, facts, packages, programs, disk, advice)
+        _print(output, facts, packages, programs, disk, spark, advice)
+    if tries_spark and not spark["one_row_job"]:
+        raise typer.Exit(EXIT_MISSING)
     if any(found is None for name, found in packages.items() if name not in _OPTIONAL):
         raise typer.Exit(EXIT_MISSING)
 
@@ -110,6 +129,35 @@ def _disk_facts(folder: Path) -> dict[str, object]:
         median_ms, slowest_ms = _sync_ms(place)
         facts |= {"sync_median_ms": median_ms, "sync_slowest_ms": slowest_ms}
     return facts
+
+
+def _spark_facts(tries_spark: bool) -> tuple[dict[str, object], list[str]]:
+    """Which Java Spark would run on and, if asked for, whether it does; and what to do if not."""
+    facts: dict[str, object] = {"java": None, "java_home": None, "java_found_by": None}
+    advice: list[str] = []
+    try:
+        java = find_java()
+        facts = {"java": java.version, "java_home": java.home, "java_found_by": java.origin}
+    except MissingPieceError as error:
+        advice.append(str(error))
+    if tries_spark:
+        started = time.perf_counter()
+        try:
+            facts["one_row_job"] = _has_one_row()
+        except SynclineError as error:
+            facts["one_row_job"] = False
+            if str(error) not in advice:
+                advice.append(str(error))
+        facts["one_row_job_s"] = round(time.perf_counter() - started, 1)
+    return facts, advice
+
+
+def _has_one_row() -> bool:
+    with (
+        tempfile.TemporaryDirectory(prefix="syncline-spark-") as work_folder,
+        open_session(Path(work_folder), master="local[1]") as spark,
+    ):
+        return spark.range(1).count() == 1
 
 
 def _file_system(place: Path) -> str:
@@ -172,6 +220,7 @@ def _print(
     packages: dict[str, str | None],
     programs: dict[str, str | None],
     disk: dict[str, object],
+    spark: dict[str, object],
     advice: list[str],
 ) -> None:
     output.facts("machine", {name: facts[name] for name in ("python", "system", "open_files_max")})
@@ -182,6 +231,7 @@ def _print(
     free = disk["free_bytes"]
     assert isinstance(free, int)
     output.facts("disk", disk | {"free_bytes": bytes_text(free)})
+    output.facts("spark", spark)
     for sentence in advice:
         output.line(f"- {sentence}", style="yellow")
     if not advice:

@@ -108,6 +108,10 @@ class Bar:
     def advance(self, count: int) -> None:
         self._progress.advance(self._task, count)
 
+    def show(self, done: int, total: int) -> None:
+        """Where it stands, for what tells that by itself."""
+        self._progress.update(self._task, completed=done, total=total)
+
     def run_out(self, steps: Iterable[int]) -> None:
         """Go through all of `steps`, each the bytes it dealt with."""
         for byte_count in steps:

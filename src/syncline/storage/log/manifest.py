@@ -26,6 +26,8 @@ from syncline.storage.log.run_rows import RunMeta
 
 _ROTATE_BYTES: Final = 1 << 20
 _READ_BYTES_MAX: Final = 64 << 20
+# A router begins a new manifest once in many hours: whoever looks meanwhile looks again.
+_LOOK_COUNT_MAX: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +164,36 @@ class Manifest:
 def write_manifest(files: Files, folder: str, state: ManifestState) -> None:
     """A manifest of its own for a folder that no store has open: for backups."""
     Manifest.create(files, folder, state).close()
+
+
+def read_manifest(files: Files, folder: str) -> ManifestState | None:
+    """The state in force, for whoever only looks, at the folder of a running router too.
+
+    None if the folder has no manifest yet. Raises CorruptionError, NewerFormatError.
+    """
+    for _ in range(_LOOK_COUNT_MAX):
+        try:
+            state = _look(files, folder)
+        except FileNotFoundError:
+            continue
+        if state is not None or not files.exists(f"{folder}/CURRENT"):
+            return state
+    raise CorruptionError(f"{folder}/CURRENT", 0, "it names no manifest that can be read")
+
+
+def _look(files: Files, folder: str) -> ManifestState | None:
+    current = _read_current(files, f"{folder}/CURRENT")
+    numbers = sorted(_numbers(files, folder), key=lambda n: (n == current, n), reverse=True)
+    for number in numbers:
+        path = f"{folder}/MANIFEST.{number}"
+        file = files.open(path, writable=False)
+        try:
+            state = _decode(file.read(0, min(file.size(), _READ_BYTES_MAX)), path)
+        finally:
+            file.close()
+        if state is not None:
+            return state
+    return None
 
 
 def _start_file(files: Files, folder: str, number: int, state: ManifestState) -> tuple[File, int]:

@@ -157,10 +157,10 @@ def _read_segment(files: Files, segments: Segments, number: int) -> bytes:
     if size < segments.segment_bytes:
         # Cut off from outside: the missing end may be written to again.
         file.write(size, [bytes(segments.segment_bytes - size)])
-    return _read_used(file, start, segments.segment_bytes)
+    return read_used(file, start, segments.segment_bytes)
 
 
-def _read_used(file: File, start: int, segment_bytes: int) -> bytes:
+def read_used(file: File, start: int, segment_bytes: int) -> bytes:
     """The segment up to the end of its last batch, as far as headers tell.
 
     It is seldom full; what lies behind is looked at and let go of piece by piece.

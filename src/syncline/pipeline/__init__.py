@@ -1,0 +1,1 @@
+"""The data pipeline on Spark: it reads what routers wrote. Needs the extra `spark`."""

@@ -1,0 +1,283 @@
+"""What there is to read in the data folder of a router, running or stopped, without touching it.
+
+A log is a line of positions. Between two of them, rows come from the segments that are there. Where
+a segment is not there any more, what was still wanted of it is in runs, and the rest is a gap: both
+are read as one `GapPiece`, so no record comes twice.
+
+- A segment that is still written to is left out, or read as far as it is certain (`Tail`).
+- A sealed segment goes to the archive, if the router keeps one, and is read there.
+- A segment is renamed before its bytes are used again, and no number ever comes back. So bytes that
+  were read while it stayed in the log or in the archive are those of that segment.
+- Runs that are merged meanwhile leave the folder; open files do not mind.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import pairwise
+from typing import Final
+
+from syncline.errors import CorruptionError, ForeignFolderError, NewerFormatError
+from syncline.storage.files import File, Files
+from syncline.storage.folder import LOCK_NAME, read_format
+from syncline.storage.log.archive import FOLDER as ARCHIVE
+from syncline.storage.log.format import FORMAT_VERSION, align, store_tag
+from syncline.storage.log.manifest import read_manifest
+from syncline.storage.log.recovery import read_used
+from syncline.storage.log.run_rows import RunMeta
+from syncline.storage.log.scan import DamagedStretch, End, WholeBatch, batches
+
+_KIND: Final = "log"
+
+
+class Tail(StrEnum):
+    """How much of the segment that is still written to is read."""
+
+    NONE = "none"
+    # All but its last batch: a batch is begun only after the one before it has reached the disk.
+    DURABLE = "durable"
+    # All of it. The folder must be a backup, or one that no router has.
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class LogFolder:
+    """A look at a folder. `closed` are the numbers of segments that get no more batches."""
+
+    path: str
+    store_id: bytes
+    segment_bytes: int
+    oldest_segment: int
+    closed: tuple[int, ...]
+    # The segment that is written to, None in a folder without any.
+    open_segment: int | None
+    runs: tuple[RunMeta, ...]
+
+    @property
+    def tag(self) -> int:
+        return store_tag(self.store_id)
+
+    @property
+    def start(self) -> int:
+        """The first position that any log of segments of this size has."""
+        return self.segment_bytes
+
+    @property
+    def closed_end(self) -> int:
+        """Where the open segment starts: all before it is as it will be."""
+        if self.open_segment is None:
+            return self.start
+        return self.open_segment * self.segment_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentPiece:
+    """Records of one segment from `start` up to `end`."""
+
+    folder: str
+    store_id: bytes
+    segment_bytes: int
+    number: int
+    start: int
+    end: int
+    # Whether what was begun at its end and never completed is worth a row.
+    reports_torn: bool
+
+    @property
+    def byte_count(self) -> int:
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class GapPiece:
+    """Positions whose segments are not there: rows of runs stand in, as far as there are any."""
+
+    folder: str
+    store_id: bytes
+    start: int
+    end: int
+    reason: str
+    byte_count: int = 0
+
+
+Piece = SegmentPiece | GapPiece
+
+RECYCLED: Final = "the segments were used again before they were read"
+MISSING: Final = "segments of the log are missing"
+
+
+def segment_path(folder: str, number: int) -> str:
+    return f"{folder}/wal/{number:012d}.wal"
+
+
+def segment_paths(folder: str, number: int) -> tuple[str, str]:
+    """Where a segment can be, in the order in which it goes there."""
+    return segment_path(folder, number), f"{folder}/{ARCHIVE}/{number:012d}.wal"
+
+
+def look_at(folder: str, files: Files) -> LogFolder:
+    """Raises ForeignFolderError for what is no log, NewerFormatError, CorruptionError."""
+    found = read_format(folder, files)
+    if found is None:
+        reason = "it is empty" if files.exists(folder) else "it does not exist"
+        raise ForeignFolderError(folder, reason)
+    if found.kind != _KIND:
+        raise ForeignFolderError(
+            folder, f"it holds a {found.kind} store, and only a log has events"
+        )
+    if found.version > FORMAT_VERSION:
+        raise NewerFormatError(folder, found.version, FORMAT_VERSION)
+    state = read_manifest(files, folder)
+    if state is None:
+        raise CorruptionError(f"{folder}/CURRENT", 0, "the folder has a FORMAT and no manifest")
+    numbers = _segment_numbers(files, f"{folder}/wal")
+    if numbers is None:
+        raise CorruptionError(f"{folder}/wal", 0, "the folder of the log is missing")
+    # In this order: a segment that is moved meanwhile is in one of the two lists.
+    archived = _segment_numbers(files, f"{folder}/{ARCHIVE}") or []
+    return LogFolder(
+        folder,
+        found.store_id,
+        state.segment_bytes,
+        state.oldest_segment,
+        tuple(sorted({*numbers[:-1], *archived})),
+        numbers[-1] if numbers else None,
+        tuple(state.runs),
+    )
+
+
+def end_of(folder: LogFolder, tail: Tail, files: Files) -> int:
+    """The position up to which the log can be read now. Raises StoreLockedError for `STOPPED`."""
+    if tail is Tail.NONE or folder.open_segment is None:
+        return folder.closed_end
+    if tail is Tail.STOPPED:
+        _check_stopped(folder, files)
+    data = read_segment(files, folder.path, folder.open_segment, folder.segment_bytes, folder.tag)
+    last_batch = end = folder.closed_end
+    for part in batches(data or b"", folder.closed_end, None, tag=folder.tag):
+        match part:
+            case WholeBatch(header=header):
+                last_batch = header.position
+                end = align(header.end)
+            case End():
+                break
+            case _:
+                pass
+    return end if tail is Tail.STOPPED else last_batch
+
+
+def pieces_between(folder: LogFolder, start: int, end: int, piece_bytes_max: int) -> list[Piece]:
+    """What to read for the positions from `start` up to `end`."""
+    size = folder.segment_bytes
+    start = max(start, folder.start)
+    there = {*folder.closed, folder.open_segment}
+    pieces: list[Piece] = []
+    missing: list[int] = []
+    for number in range(start // size, -(-end // size)):
+        if number in there:
+            pieces += _gap(folder, missing, start, end, piece_bytes_max)
+            missing = []
+            first, behind = max(start, number * size), min(end, (number + 1) * size)
+            is_closed = number != folder.open_segment
+            pieces.append(
+                SegmentPiece(folder.path, folder.store_id, size, number, first, behind, is_closed)
+            )
+        else:
+            missing.append(number)
+    return pieces + _gap(folder, missing, start, end, piece_bytes_max)
+
+
+def packed(pieces: Sequence[Piece], bytes_max: int) -> list[tuple[Piece, ...]]:
+    """In order, as many together as `bytes_max` allows, each at least one."""
+    packs: list[list[Piece]] = []
+    room = -1
+    for piece in pieces:
+        if piece.byte_count > room:
+            packs.append([])
+            room = bytes_max
+        packs[-1].append(piece)
+        room -= piece.byte_count
+    return [tuple(pack) for pack in packs]
+
+
+def read_segment(
+    files: Files, folder: str, number: int, segment_bytes: int, tag: int, number_behind: int = 0
+) -> bytes | None:
+    """Its bytes up to its last batch; None if it is not there, or was taken away meanwhile.
+
+    `number_behind` is that of the first batch of the next segment, 0 if that is not known.
+
+    Where there is damage, headers are not to be trusted, and it is all of its bytes: any of them
+    may be one of a record that can be saved.
+    """
+    start = number * segment_bytes
+    file = open_segment(files, folder, number)
+    if file is None:
+        return None
+    try:
+        data = read_used(file, start, segment_bytes)
+        parts = batches(data, start, None, number_behind=number_behind, tag=tag)
+        if any(isinstance(part, DamagedStretch) for part in parts):
+            data = file.read(0, segment_bytes)
+    finally:
+        file.close()
+    is_there = any(files.exists(path) for path in segment_paths(folder, number))
+    return data if is_there else None
+
+
+def open_segment(files: Files, folder: str, number: int) -> File | None:
+    """In the log or in the archive; None if it is in neither."""
+    for path in segment_paths(folder, number):
+        try:
+            return files.open(path, writable=False)
+        except FileNotFoundError:
+            continue
+    return None
+
+
+def _gap(
+    folder: LogFolder, missing: Sequence[int], start: int, end: int, piece_bytes_max: int
+) -> list[Piece]:
+    """One stretch, in as many pieces as the runs that cover it make worth while."""
+    if not missing:
+        return []
+    size = folder.segment_bytes
+    covering = sum(
+        run.file_bytes
+        for run in folder.runs
+        if run.lowest_position < (missing[-1] + 1) * size
+        and run.highest_position >= missing[0] * size
+    )
+    count = min(len(missing), max(1, -(-covering // piece_bytes_max)))
+    edges = [missing[0] + len(missing) * step // count for step in range(count + 1)]
+    pieces: list[Piece] = []
+    for low, high in pairwise(edges):
+        is_recycled = high <= folder.oldest_segment
+        pieces.append(
+            GapPiece(
+                folder.path,
+                folder.store_id,
+                max(start, low * size),
+                min(end, high * size),
+                RECYCLED if is_recycled else MISSING,
+                covering // count,
+            )
+        )
+    return pieces
+
+
+def _segment_numbers(files: Files, folder: str) -> list[int] | None:
+    """None if there is no such folder."""
+    try:
+        names = files.list(folder)
+    except FileNotFoundError:
+        return None
+    stems = [name.removesuffix(".wal") for name in names if name.endswith(".wal")]
+    return sorted(int(stem) for stem in stems if stem.isdigit())
+
+
+def _check_stopped(folder: LogFolder, files: Files) -> None:
+    path = f"{folder.path}/{LOCK_NAME}"
+    # A backup has none, and gets none by being looked at.
+    if files.exists(path):
+        files.lock(path).release()

@@ -1,0 +1,168 @@
+"""`ingest`: every record once, what is missing with it, nothing that breaks an expectation."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from syncline.errors import CommitConflictError, ExpectationError, ForeignFolderError
+from syncline.pipeline.frames import read_version, write_rows
+from syncline.pipeline.jobs import ingest as job
+from syncline.pipeline.jobs.ingest import ingest, source_name
+from syncline.pipeline.schemas import EVENTS
+from syncline.pipeline.sources.folders import Tail, look_at, segment_path
+from syncline.pipeline.sources.rows import Unread
+from syncline.pipeline.tables import Load, Table
+from syncline.storage.files import DiskFiles
+from syncline.values.events import EventKind, encode_event
+from tests.pipeline.log_rows import COMPARED, Row
+from tests.pipeline.routers import Router, busy_router, stream_id
+from tests.pipeline.test_log_source import overwrite, rows_read
+
+
+def rows_of_table(spark: SparkSession, tables: Path, version: int | None = None) -> list[Row]:
+    found = Table(tables, EVENTS).version(version)
+    rows = read_version(spark, EVENTS, found).select(*COMPARED).collect()
+    plain = [tuple(bytes(v) if isinstance(v, bytearray) else v for v in row) for row in rows]
+    return sorted(plain, key=lambda row: (row[0], row[1]))
+
+
+def test_each_run_adds_what_is_new_and_the_same_again_adds_nothing(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    router = busy_router(tmp_path / "data")
+    tables = tmp_path / "tables"
+    first = ingest(spark, tables, [router.folder])
+    assert first.version == 1
+    assert first.row_count == len(rows_read(router.folder))
+    assert (first.damage_count, first.gap_count, first.torn_count) == (0, 0, 0)
+    assert rows_of_table(spark, tables) == rows_read(router.folder)
+    assert ingest(spark, tables, [router.folder]).version is None
+
+    router.append(1, 200, 300)
+    second = ingest(spark, tables, [router.folder], tail=Tail.DURABLE)
+    assert second.version == 2
+    assert second.starts == first.ends
+    everything = rows_read(router.folder, tail=Tail.DURABLE)
+    assert rows_of_table(spark, tables) == everything
+    assert rows_of_table(spark, tables, 1) == everything[: first.row_count]
+    lineage = Table(tables, EVENTS).lineage(2)
+    assert lineage["inputs"] == {"starts": second.starts, "ends": second.ends}
+    assert lineage["row_count"] == second.row_count
+    # Without the tail the log ends earlier than the table: nothing comes twice.
+    assert ingest(spark, tables, [router.folder]).version is None
+    router.stop()
+
+
+def test_what_could_not_be_read_lands_as_rows_and_too_much_of_it_does_not(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    router = busy_router(tmp_path / "data")
+    router.stop()
+    overwrite(segment_path(router.folder, 3), 4096 * 2 + 200, b"\xff" * 20)
+    Path(segment_path(router.folder, 2)).unlink()
+    tables = tmp_path / "tables"
+    with pytest.raises(ExpectationError, match="damage"):
+        ingest(spark, tables, [router.folder], damage_count_max=0)
+    assert Table(tables, EVENTS).version().row_count == 0
+    report = ingest(spark, tables, [router.folder])
+    assert (report.damage_count, report.gap_count) == (1, 1)
+    rows = rows_of_table(spark, tables)
+    assert [row[2] for row in rows if row[2] < 0 and row[1] == 0] == [Unread.GAP, Unread.DAMAGE]
+    assert rows == sorted(rows_read(router.folder), key=lambda row: (row[0], row[1]))
+
+
+def test_a_run_that_another_overtook_lands_nothing(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    router = busy_router(tmp_path / "data")
+    router.stop()
+    tables = tmp_path / "tables"
+    write = write_rows
+
+    def overtaken(*arguments: Any, **named: Any) -> object:
+        found = write(*arguments, **named)
+        monkeypatch.setattr(job, "write_rows", write)
+        ingest(spark, tables, [router.folder])
+        return found
+
+    monkeypatch.setattr(job, "write_rows", overtaken)
+    with pytest.raises(CommitConflictError):
+        ingest(spark, tables, [router.folder])
+    assert rows_of_table(spark, tables) == rows_read(router.folder)
+    store = router.store_id.hex()
+    assert Table(tables, EVENTS).progress(source_name(store)) == 7 * 65_536
+
+
+def test_a_wrong_folder_stops_before_anything_is_made(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(ForeignFolderError):
+        ingest(spark, tmp_path / "tables", [str(tmp_path / "nowhere")])
+    assert not (tmp_path / "tables").exists()
+
+
+def test_days_are_skipped_and_reading_one_shuffles_nothing(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    router = busy_router(tmp_path / "data")
+    router.stop()
+    tables = tmp_path / "tables"
+    ingest(spark, tables, [router.folder])
+    events = Table(tables, EVENTS).version()
+    one_day = events.skipping("day", "2023-12-09", "2023-12-09")
+    assert 0 < len(one_day.files) < len(events.files)
+    frame = read_version(spark, EVENTS, one_day)
+    chosen = frame.where(F.col("stream") == F.lit(bytes(stream_id(1))))
+    assert "Exchange" not in chosen._jdf.queryExecution().executedPlan().toString()
+    assert {str(row.day) for row in chosen.select("day").distinct().collect()} == {"2023-12-09"}
+
+
+def test_a_router_lets_go_of_its_archive_once_ingest_has_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    router = Router(tmp_path / "data", archive_bytes_max=1 << 30)
+    router.create(1)
+    session = encode_event(EventKind.DELIVERED, router.now_ms, stream_id(1), 7, 1, 3, 9)
+    for _ in range(4):
+        router.append(1, 100, 500)
+        router.store.note_event(session)
+        router.seal()
+    archive = tmp_path / "data" / "archive"
+    archived = sorted(path.name for path in archive.glob("*.wal"))
+    assert len(archived) >= 4
+    tables = tmp_path / "tables"
+    left = ingest(spark, tables, [router.folder], confirms=False)
+    assert left.gap_count == 0
+    assert not (archive / "CONFIRMED").exists()
+    # What was loaded before is confirmed as well: the last time may have ended in between.
+    assert ingest(spark, tables, [router.folder]).version is None
+    last = look_at(router.folder, DiskFiles()).closed[-1]
+    assert (archive / "CONFIRMED").read_text() == f"{last}\n"
+    rows = rows_of_table(spark, tables)
+    seqs = [row[5] for row in rows if row[2] == 1]
+    assert seqs == list(range(1, len(seqs) + 1))
+    (event, *_) = [row for row in rows if row[2] == 10 and row[11] == EventKind.DELIVERED]
+    assert (event[4], event[5], event[12:15]) == (stream_id(1), 3, (7, 1, 9))
+    router.append(1, 10)
+    router.seal()
+    assert not set(archived) & {path.name for path in archive.glob("*.wal")}
+    router.stop()
+
+
+def test_nothing_is_confirmed_that_did_not_land(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    router = Router(tmp_path / "data", archive_bytes_max=1 << 30)
+    router.create(1)
+    router.append(1, 300, 500)
+    router.seal()
+    router.stop()
+
+    def refused(load: Load, *_: object, **__: object) -> int:
+        raise CommitConflictError(load.table.spec.name, load.based_on)
+
+    monkeypatch.setattr(Load, "commit", refused)
+    with pytest.raises(CommitConflictError):
+        ingest(spark, tmp_path / "tables", [router.folder])
+    assert not (tmp_path / "data" / "archive" / "CONFIRMED").exists()

@@ -1,0 +1,71 @@
+"""The session: quiet, on loopback, in UTC, with this Python; and told what it lacks."""
+
+import os
+import subprocess
+import sys
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from syncline.errors import MissingPieceError
+from syncline.pipeline import session
+from syncline.pipeline.session import SessionKind, check_packages, kind_of, session_settings
+
+
+@pytest.mark.parametrize(
+    ("master", "kind"),
+    [
+        ("local", SessionKind.MACHINE),
+        ("local[2]", SessionKind.MACHINE),
+        ("local-cluster[2,1,900]", SessionKind.CLUSTER),
+        ("spark://host:7077", SessionKind.CLUSTER),
+    ],
+)
+def test_the_master_says_which_settings_are_meant(master: str, kind: SessionKind) -> None:
+    assert kind_of(master) is kind
+
+
+@pytest.mark.parametrize("kind", SessionKind)
+def test_every_kind_works_in_utc_and_hands_filters_to_the_source(kind: SessionKind) -> None:
+    found = session_settings(kind, Path("work"))
+    assert found["spark.sql.session.timeZone"] == "UTC"
+    assert found["spark.sql.python.filterPushdown.enabled"] == "true"
+    is_here = kind is not SessionKind.CLUSTER
+    assert (found.get("spark.driver.bindAddress") == "127.0.0.1") is is_here
+
+
+def test_a_missing_package_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def find(name: str) -> ModuleSpec | None:
+        return None if name == "deltalake" else ModuleSpec(name, None)
+
+    monkeypatch.setattr(session, "find_spec", find)
+    with pytest.raises(
+        MissingPieceError, match=r"needs deltalake: pip install 'syncline\[spark\]'"
+    ):
+        check_packages()
+
+
+def test_the_command_line_starts_without_spark_and_its_friends() -> None:
+    code = (
+        "import sys, syncline.cli.main; "
+        "print([n for n in ('pyspark', 'pyarrow', 'pandas', 'deltalake') if n in sys.modules])"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"
+
+
+def test_workers_run_this_python_and_nothing_listens_but_on_loopback(spark: SparkSession) -> None:
+    def python_of(batches):  # type: ignore[no-untyped-def]
+        import pyarrow as pa
+
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"python": [sys.executable]})
+
+    found = spark.range(1).mapInArrow(python_of, "python string").collect()
+    assert {row.python for row in found} == {sys.executable}
+    conf = spark.sparkContext.getConf()
+    assert conf.get("spark.driver.host") == "127.0.0.1"
+    assert os.environ["SPARK_LOCAL_IP"] == "127.0.0.1"
+    assert spark.sparkContext.uiWebUrl is None
