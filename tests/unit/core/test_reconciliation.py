@@ -671,3 +671,11 @@ def test_parts_that_one_side_lacks_are_settled() -> None:
     assert settled.only_theirs.tolist() == [1]
     few = clusters.settle(parts, mine, np.array([0, 3, 3, 0]))
     assert few.only_theirs.tolist() == []
+
+
+@pytest.mark.parametrize("guess", [500_000.0, 650_000.0, 750_000.0])
+def test_a_large_loss_is_taken_for_one_sided_though_the_guess_is_off_by_half(guess: float) -> None:
+    exact = choose(1_000_000, 500_000, 500_000.0)
+    assert isinstance(exact, Sifting)
+    assert exact.up_scale == 0
+    assert choose(1_000_000, 500_000, guess) == exact

@@ -10,7 +10,11 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from syncline.core.reconciliation.estimate import BUCKET_ERROR, cells_needed
+from syncline.core.reconciliation.estimate import (
+    BUCKET_ERROR,
+    WRAPPED_DIFFERENCE,
+    cells_needed,
+)
 from syncline.kernels.cell_places import CELL_COUNT_MAX
 from syncline.values.reconciliation import CELL_BYTES
 
@@ -21,6 +25,8 @@ _LISTED_BYTES: Final = 22.0
 # Nearly three standard errors: one guess in some four hundred is further off, and more would cost
 # every session more than that one.
 _MARGIN: Final = 2.8 * BUCKET_ERROR
+# The same where counts say less.
+_VAGUE_MARGIN: Final = 0.4
 # Ids in a filter's universe for each in the filter, tried in turn.
 _SCALES: Final = tuple(2 ** (step / 2) for step in range(4, 28))
 _FILTER_BITS: Final = 1.54
@@ -67,7 +73,8 @@ def choose(
         costs.append((cost, Comparing(cell_count)))
     # A guess this near to the surplus alone is most often all on one side; a filter that takes
     # that for granted is half the price, and if it was wrong the next step knows better.
-    if abs(surplus) >= difference * (1 - margin):
+    is_vague = difference > WRAPPED_DIFFERENCE and not is_sure
+    if abs(surplus) >= difference * (1 - (_VAGUE_MARGIN if is_vague else margin)):
         only_mine, only_theirs = max(surplus, 0), max(-surplus, 0)
     question = _LATE_QUESTION if is_late else _SECOND_QUESTION
     for has_up, has_down in ((True, False), (False, True), (True, True)):

@@ -23,6 +23,8 @@ from syncline.values.reconciliation import BUCKET_COUNT, BUCKET_MODULUS
 BUCKET_ERROR: Final = math.sqrt(2 / BUCKET_COUNT)
 # Beyond this many ids a bucket differences may wrap around.
 _SPREAD_MAX: Final = BUCKET_MODULUS / 10
+# So from this many differences on a guess is made from remainders: one in a hundred is off by half.
+WRAPPED_DIFFERENCE: Final = BUCKET_COUNT * _SPREAD_MAX**2
 # Beyond this, remainders are as good as evenly spread and say nothing.
 _SPREAD_KNOWN_MAX: Final = BUCKET_MODULUS * 0.33
 # Fewer empty cells than this tell too little.
@@ -65,7 +67,7 @@ def from_buckets(mine: Numbers, theirs: Sequence[int], surplus: int) -> float | 
     differences = (mine - np.array(theirs, np.int64) - centre + half) % BUCKET_MODULUS - half
     deviations = (differences - (mean - centre)).astype(np.float64)
     guess = float((deviations**2).sum()) * BUCKET_COUNT / (BUCKET_COUNT - 1)
-    if guess > BUCKET_COUNT * _SPREAD_MAX**2:
+    if guess > WRAPPED_DIFFERENCE:
         return _likeliest_wrapped(deviations)
     return guess
 
