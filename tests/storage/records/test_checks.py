@@ -16,7 +16,7 @@ from syncline.storage.records.base import RecordCounts, RecordsReport
 from syncline.storage.records.schema import FILE_NAME
 from syncline.storage.records.sqlite_connection import transaction
 from syncline.storage.records.sqlite_reports import examine
-from syncline.storage.records.sqlite_sets import run_out
+from syncline.storage.set_digests import run_out
 from syncline.values.queue_records import ServiceRole
 from tests.storage.records.under_test import (
     FILES,

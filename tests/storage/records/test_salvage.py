@@ -16,7 +16,7 @@ from syncline.storage.records.schema import FILE_NAME
 from syncline.storage.records.sqlite import SqliteRecords
 from syncline.storage.records.sqlite_reports import examine
 from syncline.storage.records.sqlite_salvage import Salvage, salvage
-from syncline.storage.records.sqlite_sets import run_out
+from syncline.storage.set_digests import run_out
 from syncline.values.digests import digest_of
 from syncline.values.queue_records import LinkRecord, QueueRecord, ServiceRole
 from tests.storage.records.under_test import (

@@ -7,11 +7,9 @@ import sqlite3
 from typing import Final
 
 from syncline.client.smp.agent_records import Account
-from syncline.core.reconciliation.sets import END
-from syncline.kernels.md5 import xor_md5
-from syncline.kernels.xxh3 import xor_and_sum, xxh3_128
 from syncline.storage.id_sets import SqliteIdSet
-from syncline.values.digests import EMPTY_DIGEST, SetDigest, digest_from_numbers
+from syncline.storage.set_digests import digest_of_set
+from syncline.values.digests import EMPTY_DIGEST, SetDigest
 from syncline.values.queue_records import ServiceRole
 
 TABLES: Final = {ServiceRole.MESSAGING: "queues", ServiceRole.NOTIFIER: "notifiers"}
@@ -45,12 +43,7 @@ class StoredIds(SqliteIdSet):
 
     def counted(self) -> SetDigest:
         """What should be kept."""
-        count = xor_of_md5 = xor = total = 0
-        for rows in self.iterate(b"", END):
-            piece_xor, piece_sum = xor_and_sum(*xxh3_128(rows))
-            count, xor, total = count + len(rows), xor ^ piece_xor, total + piece_sum
-            xor_of_md5 ^= int.from_bytes(xor_md5(rows))
-        return digest_from_numbers(count, xor_of_md5, xor, total, self.kept.version)
+        return digest_of_set(self)
 
     def keep(self, connection: sqlite3.Connection, digest: SetDigest) -> bool:
         """In place of what is kept. False, and nothing is changed, if the set has changed."""

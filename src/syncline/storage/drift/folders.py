@@ -17,10 +17,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from syncline.core.reconciliation.initiator import Mode
-from syncline.core.reconciliation.sets import END, IdSet
+from syncline.core.reconciliation.sets import IdSet
 from syncline.errors import ForeignFolderError, StoreLockedError
-from syncline.kernels.md5 import xor_md5
-from syncline.kernels.xxh3 import xor_and_sum, xxh3_128
 from syncline.storage.drift.comparing import (
     Comparison,
     Followed,
@@ -46,7 +44,7 @@ from syncline.storage.records.sqlite_connection import (
     snapshot,
 )
 from syncline.storage.records.sqlite_sets import kept_digest, member_columns, stored_set
-from syncline.values.digests import SetDigest, digest_from_numbers
+from syncline.storage.set_digests import digest_of_set
 from syncline.values.queue_records import QueueRecord, ServiceRecord, ServiceRole
 from syncline.values.reconciliation import ID_BYTES
 
@@ -144,17 +142,7 @@ class FolderRecords:
             row = self._connection.execute(
                 "SELECT number FROM services WHERE service_id = ?", (service_id,)
             ).fetchone()
-            return row is not None and kept_digest(self._connection, row[0]) != _digest_of(ids)
-
-
-def _digest_of(ids: IdSet) -> SetDigest:
-    """In large pieces: most services are small, and then `walk` costs more than the set."""
-    count = xor_of_md5 = xor = total = 0
-    for rows in ids.iterate(b"", END):
-        page_xor, page_sum = xor_and_sum(*xxh3_128(rows))
-        count, xor, total = count + len(rows), xor ^ page_xor, total + page_sum
-        xor_of_md5 ^= int.from_bytes(xor_md5(rows), "big")
-    return digest_from_numbers(count, xor_of_md5, xor, total, ids.version())
+            return row is not None and kept_digest(self._connection, row[0]) != digest_of_set(ids)
 
 
 @contextmanager

@@ -19,10 +19,9 @@ from syncline.storage.records.sqlite_sets import (
     kept_digest,
     member_columns,
     numbered_set,
-    run_out,
     stored_set,
-    walk,
 )
+from syncline.storage.set_digests import digest_of_set, run_out, walk
 from syncline.values.digests import EMPTY_DIGEST, SetDigest, digest_from_numbers
 from syncline.values.queue_records import ServiceRole
 
@@ -68,7 +67,7 @@ def page_select(role: ServiceRole) -> str:
 def recompute(connection: sqlite3.Connection, service_id: bytes, path: str) -> SetDigest:
     """The digest of the set, as of one moment."""
     with snapshot(connection):
-        return run_out(walk(stored_set(connection, service_id, path)))
+        return digest_of_set(stored_set(connection, service_id, path))
 
 
 def verify_digests(connection: sqlite3.Connection, path: str) -> list[DigestMismatch]:
@@ -90,7 +89,8 @@ def walk_digest(
     with snapshot(connection):
         for number, role in connection.execute(_SERVICE, (service_id,)).fetchall():
             kept = kept_digest(connection, number)
-            found = yield from walk(numbered_set(connection, number, ServiceRole(role), path))
+            ids = numbered_set(connection, number, ServiceRole(role), path)
+            found = yield from walk(ids, 0 if kept is None else kept.count)
             if kept != found:
                 return DigestMismatch(service_id, ServiceRole(role), kept, found)
     return None

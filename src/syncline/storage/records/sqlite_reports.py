@@ -18,7 +18,7 @@ from syncline.storage.records.sqlite_connection import (
     explained,
     storage_error,
 )
-from syncline.storage.records.sqlite_sets import run_out
+from syncline.storage.set_digests import run_out
 
 TABLES: Final = ("services", "digests", "queues", "links", "deleted", "totals")
 _DAMAGE_COUNT_MAX: Final = 100

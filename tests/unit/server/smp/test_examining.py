@@ -18,6 +18,7 @@ from syncline.server.logs import Log
 from syncline.server.smp import examining
 from syncline.server.smp.counters import SmpCounters
 from syncline.server.smp.examining import Examination, report_facts
+from syncline.storage import set_digests
 from syncline.storage.files import DiskFiles
 from syncline.storage.records.base import DigestMismatch, RecordCounts, RecordsReport, commit
 from syncline.storage.records.schema import FILE_NAME
@@ -100,6 +101,7 @@ async def test_progress_is_told_and_the_loop_goes_on(
     examined: Examined, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(examining, "_LINE_SECONDS", 0.0)
+    monkeypatch.setattr(set_digests, "_IDS_AT_ONCE", -1)
     ticks: list[int] = []
 
     async def tick() -> None:

@@ -16,6 +16,7 @@ from syncline.server.logs import Log
 from syncline.server.smp import walking
 from syncline.server.smp.counters import SmpCounters
 from syncline.server.smp.walking import MOMENT_SECONDS_MAX, SERVICE_COST, DigestWalk
+from syncline.storage import set_digests
 from syncline.storage.files import DiskFiles
 from syncline.storage.records.base import commit
 from syncline.storage.records.schema import FILE_NAME
@@ -75,7 +76,9 @@ class Walked:
 
 
 @pytest.fixture
-def walked(tmp_path: Path) -> Iterator[Walked]:
+def walked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Walked]:
+    # Sets of thousands take long to make: these are read in pieces as if they were that large.
+    monkeypatch.setattr(set_digests, "_IDS_AT_ONCE", -1)
     made = Walked(tmp_path)
     yield made
     made.records.close()
