@@ -5,7 +5,6 @@ import posixpath
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from contextlib import closing
 from functools import partial
-from typing import TypeVar
 
 import msgspec
 
@@ -15,6 +14,7 @@ from syncline.errors import (
     RefusedError,
     StorageError,
 )
+from syncline.server.threads import on_thread
 from syncline.storage.base import Store
 from syncline.storage.copies import CopyManifest, check_empty, copy_certificates, write_manifest
 from syncline.storage.files import Files
@@ -23,8 +23,6 @@ from syncline.values.limits import MIB
 
 _PROGRESS_BYTES = 8 * MIB
 _WAIT_SECONDS = 0.05
-
-_Result = TypeVar("_Result")
 
 
 class HotBackup:
@@ -70,7 +68,7 @@ class HotBackup:
         try:
             copied_bytes = 0
             with closing(self._steps(store, target)) as steps:
-                while (step_bytes := await _on_thread(partial(_advance, steps))) is not None:
+                while (step_bytes := await on_thread(partial(_advance, steps))) is not None:
                     copied_bytes += step_bytes
                     if step_bytes:
                         yield _line({"copied_bytes": copied_bytes})
@@ -78,7 +76,7 @@ class HotBackup:
                         # It waits for upkeep to end.
                         await asyncio.sleep(_WAIT_SECONDS)
             hashing = write_manifest(self._files, target, self._clock_ms())
-            manifest = await _on_thread(partial(_run_out, hashing))
+            manifest = await on_thread(partial(_run_out, hashing))
             yield _line({"done": True, "files": len(manifest.files), "bytes": manifest.byte_count})
         except StorageError as error:
             yield _line({"error": str(error)})
@@ -91,19 +89,6 @@ class HotBackup:
         if self._records is not None:
             yield from self._records.backup(target)
         yield from copy_certificates(self._files, self._folder, target)
-
-
-async def _on_thread(work: Callable[[], _Result]) -> _Result:
-    """Its result. If the caller goes away, the work is seen to its end all the same.
-
-    A thread cannot be stopped, and whoever tidies up must not meet it at work.
-    """
-    doing = asyncio.ensure_future(asyncio.to_thread(work))
-    try:
-        return await asyncio.shield(doing)
-    except asyncio.CancelledError:
-        await asyncio.wait([doing])
-        raise
 
 
 def _advance(steps: Iterator[int]) -> int | None:

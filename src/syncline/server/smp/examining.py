@@ -19,7 +19,7 @@ from syncline.errors import RefusedError, StorageError
 from syncline.server.logs import Log
 from syncline.server.smp.counters import SmpCounters
 from syncline.server.smp.digest_repairs import tell_repair
-from syncline.server.smp.threads import on_thread
+from syncline.server.threads import on_thread
 from syncline.storage.records.base import DigestMismatch, Records, RecordsReport
 from syncline.values.digests import SetDigest
 

@@ -17,13 +17,15 @@ _ffi: Final[Any] = Binding.ffi
 _allocate: Final = _ffi.new_allocator(should_clear_after_alloc=False)
 _bytes_type: Final = _ffi.typeof("char[]")
 _view: Final = _ffi.buffer
-_ssl_read: Final = _lib.SSL_read
-_ssl_write: Final = _lib.SSL_write
+_NEEDED: Final = ("SSL_read", "SSL_write", "SSL_get_error", "ERR_clear_error")
+_functions: Final[list[Any]] = [getattr(_lib, name, None) for name in _NEEDED]
+_ssl_read, _ssl_write, _ssl_get_error, _clear_errors = _functions
 
+# What OpenSSL has called these from the beginning (ssl.h).
 _ERRORS: Final[dict[int, type[SSL.Error]]] = {
-    _lib.SSL_ERROR_WANT_READ: SSL.WantReadError,
-    _lib.SSL_ERROR_WANT_WRITE: SSL.WantWriteError,
-    _lib.SSL_ERROR_ZERO_RETURN: SSL.ZeroReturnError,
+    2: SSL.WantReadError,
+    3: SSL.WantWriteError,
+    6: SSL.ZeroReturnError,
 }
 
 
@@ -47,14 +49,14 @@ class DirectConnection(SSL.Connection):
         return count
 
     def _error(self, result: int) -> SSL.Error:
-        error = _ERRORS.get(_lib.SSL_get_error(self._ssl, result), SSL.Error)()
+        error = _ERRORS.get(_ssl_get_error(self._ssl, result), SSL.Error)()
         # What is left of it would be taken for an error of the next call, on any connection.
-        _lib.ERR_clear_error()
+        _clear_errors()
         return error
 
 
 def _has_what_it_takes() -> bool:
-    return hasattr(SSL.Connection(SSL.Context(SSL.TLS_METHOD)), "_ssl")
+    return None not in _functions and hasattr(SSL.Connection(SSL.Context(SSL.TLS_METHOD)), "_ssl")
 
 
 Connection: Final = DirectConnection if _has_what_it_takes() else SSL.Connection

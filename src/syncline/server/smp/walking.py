@@ -22,7 +22,7 @@ from syncline.errors import StorageError
 from syncline.server.logs import Log
 from syncline.server.smp.counters import SmpCounters
 from syncline.server.smp.digest_repairs import tell_repair
-from syncline.server.smp.threads import on_thread
+from syncline.server.threads import on_thread
 from syncline.storage.records.base import DigestMismatch, Records
 from syncline.values.ids import STREAM_ID_BYTES
 

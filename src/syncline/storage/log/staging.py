@@ -133,24 +133,16 @@ class StagedBatch:
                     opened.is_unsaved = True
                     self.newly_unsaved.append(opened)
             opened.staged_to = position
-        payload = b"".join(rows)
-        body = RECORD_BODY.pack(
-            RecordKind.ACKNOWLEDGEMENTS << 24 | len(payload), NO_STREAM, 0, now_ms << QUOTA_BITS
-        )
-        crc = crc32c_extend(
-            crc32c_extend(checksum_seed(position, self.epoch ^ self.tag), body), payload
-        )
-        self.pieces.append(CRC.pack(crc) + body)
-        self.pieces.append(payload)
-        self.record_count += 1
-        self.length += RECORD_HEADER_BYTES + len(payload)
+        self._add_rows(RecordKind.ACKNOWLEDGEMENTS, rows, now_ms)
 
     def add_events(self, rows: Sequence[bytes], now_ms: int) -> None:
+        self._add_rows(RecordKind.EVENTS, rows, now_ms)
+
+    def _add_rows(self, kind: RecordKind, rows: Sequence[bytes], now_ms: int) -> None:
+        """A record that names no stream itself."""
         position = self.position + BATCH_HEADER_BYTES + self.length
         payload = b"".join(rows)
-        body = RECORD_BODY.pack(
-            RecordKind.EVENTS << 24 | len(payload), NO_STREAM, 0, now_ms << QUOTA_BITS
-        )
+        body = RECORD_BODY.pack(kind << 24 | len(payload), NO_STREAM, 0, now_ms << QUOTA_BITS)
         crc = crc32c_extend(
             crc32c_extend(checksum_seed(position, self.epoch ^ self.tag), body), payload
         )
