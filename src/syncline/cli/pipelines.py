@@ -1,35 +1,25 @@
-"""`syncline pipeline …`: the jobs on Spark, each with a bar of its tasks.
+"""`syncline pipeline …`: the jobs on Spark, each with a bar of its tasks."""
 
-Spark and its friends are an extra: nothing of the pipeline is imported before it is known that they
-are there.
-"""
-
-import tempfile
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from syncline.cli.output import JsonFlag, Output
-from syncline.errors import ConfigError
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from syncline.cli.pipeline_session import (
+    DEFAULT_MASTER,
+    DEFAULT_TABLES,
+    Jobs,
+    MasterOption,
+    SettingsOption,
+    TablesOption,
+    open_jobs,
+    print_facts,
+)
 
 app = typer.Typer(help="Jobs on Spark over what routers wrote.", no_args_is_help=True)
 
 FoldersArgument = Annotated[list[Path], typer.Argument(help="Data folders of routers, or backups.")]
-TablesOption = Annotated[Path, typer.Option("--tables", help="The folder of the tables.")]
-MasterOption = Annotated[
-    str, typer.Option("--master", help="Where Spark runs: local[*], or the URL of a cluster.")
-]
-SettingsOption = Annotated[
-    list[str] | None,
-    typer.Option("--set", help="A setting of Spark, KEY=VALUE: spark.executor.memory=8g."),
-]
 TailOption = Annotated[
     str,
     typer.Option(
@@ -51,94 +41,51 @@ PlanOption = Annotated[
     Path | None, typer.Option("--plan", help="Write what would mend the router to this file.")
 ]
 
-DEFAULT_TABLES = Path("syncline-tables")
-DEFAULT_MASTER = "local[*]"
+
+def _ingested(
+    jobs: Jobs, folders: list[Path], tail: str, damage_max: int | None, confirms: bool
+) -> dict[str, Any]:
+    from syncline.pipeline.jobs.ingest import ingest
+
+    paths = [str(folder) for folder in folders]
+    return jobs.run(
+        "ingest",
+        lambda: ingest(
+            jobs.spark,
+            jobs.tables,
+            paths,
+            tail=tail,
+            damage_count_max=damage_max,
+            confirms=confirms,
+        ),
+    )
 
 
-class _Jobs:
-    """A session, and what every verb does with it."""
+def _snapshot_name(jobs: Jobs, snapshot_or_folder: str) -> str:
+    """Of a folder, one is taken."""
+    from syncline.pipeline.snapshots import export_snapshot
 
-    def __init__(self, spark: "SparkSession", tables: Path, output: Output) -> None:
-        self.spark = spark
-        self.tables = tables
-        self.output = output
-
-    def ingest(
-        self, folders: list[Path], tail: str, damage_max: int | None, confirms: bool
-    ) -> dict[str, Any]:
-        from syncline.pipeline.jobs.ingest import ingest
-
-        paths = [str(folder) for folder in folders]
-        return self._run(
-            "ingest",
-            lambda: ingest(
-                self.spark,
-                self.tables,
-                paths,
-                tail=tail,
-                damage_count_max=damage_max,
-                confirms=confirms,
-            ),
-        )
-
-    def snapshot(self, folder: Path) -> dict[str, Any]:
-        from syncline.pipeline.snapshots import export_snapshot
-
-        with self.output.count_progress("snapshot", None) as bar:
-            report = export_snapshot(str(folder), self.tables, on_ids=bar.advance)
-        return asdict(report)
-
-    def snapshot_name(self, snapshot_or_folder: str) -> str:
-        """Of a folder, one is taken."""
-        if Path(snapshot_or_folder).is_dir():
-            return str(self.snapshot(Path(snapshot_or_folder))["snapshot"])
+    if not Path(snapshot_or_folder).is_dir():
         return snapshot_or_folder
-
-    def digest(self, snapshot: str) -> dict[str, Any]:
-        from syncline.pipeline.jobs.digest import digest
-
-        return self._run("digest", lambda: digest(self.spark, self.tables, snapshot))
-
-    def reconcile(self, router: str, wanted: str, plan: Path | None) -> dict[str, Any]:
-        from syncline.pipeline.jobs.reconcile import reconcile
-        from syncline.pipeline.repair_plan import write_plan
-
-        facts = self._run("reconcile", lambda: reconcile(self.spark, self.tables, router, wanted))
-        if plan is not None:
-            facts["repair_count"] = write_plan(self.spark, self.tables, router, wanted, plan)
-            facts["plan"] = str(plan)
-        return facts
-
-    def _run(self, what: str, job: Callable[[], Any]) -> dict[str, Any]:
-        from syncline.pipeline.progress import told_of_progress
-
-        with (
-            self.output.count_progress(what, None) as bar,
-            told_of_progress(self.spark, bar.show),
-        ):
-            report = job()
-        return asdict(report)
+    with jobs.output.count_progress("snapshot", None) as bar:
+        return export_snapshot(snapshot_or_folder, jobs.tables, on_ids=bar.advance).snapshot
 
 
-@contextmanager
-def _jobs(
-    tables: Path, master: str, settings: list[str] | None, output: Output
-) -> Generator[_Jobs]:
-    from syncline.pipeline.session import check_packages, open_session
+def _digested(jobs: Jobs, snapshot: str) -> dict[str, Any]:
+    from syncline.pipeline.jobs.digest import digest
 
-    check_packages()
-    chosen = dict(_setting(text) for text in settings or [])
-    with tempfile.TemporaryDirectory(prefix="syncline-spark-") as work_folder:
-        output.note("starting Spark …")
-        with open_session(Path(work_folder), master=master, settings=chosen) as spark:
-            yield _Jobs(spark, tables.absolute(), output)
+    return jobs.run("digest", lambda: digest(jobs.spark, jobs.tables, snapshot))
 
 
-def _setting(text: str) -> tuple[str, str]:
-    name, separator, value = text.partition("=")
-    if not separator or not name.startswith("spark."):
-        raise ConfigError(f"{text!r} is no setting of Spark; write spark.NAME=VALUE")
-    return name, value
+def _reconciled(jobs: Jobs, router: str, wanted: str, plan: Path | None) -> dict[str, Any]:
+    from syncline.pipeline.jobs.reconcile import reconcile
+    from syncline.pipeline.repair_plan import write_plan
+
+    facts = jobs.run("reconcile", lambda: reconcile(jobs.spark, jobs.tables, router, wanted))
+    if plan is not None:
+        facts["repair_count"] = write_plan(jobs.spark, jobs.tables, router, wanted, plan)
+        facts["plan"] = str(plan)
+    return facts
 
 
 def _check_folders(folders: list[Path], tail: str) -> None:
@@ -149,13 +96,6 @@ def _check_folders(folders: list[Path], tail: str) -> None:
     from syncline.pipeline.jobs.ingest import ends_of
 
     ends_of([str(folder) for folder in folders], tail)
-
-
-def _print(output: Output, title: str, facts: dict[str, Any]) -> None:
-    if output.is_json:
-        output.json(facts)
-    else:
-        output.facts(title, facts)
 
 
 @app.command()
@@ -172,9 +112,9 @@ def ingest(
     """Load what the routers have logged since the last time into the table `events`."""
     output = Output(is_json=is_json)
     _check_folders(folders, tail)
-    with _jobs(tables, master, settings, output) as jobs:
-        facts = jobs.ingest(folders, tail, damage_max, confirms)
-    _print(output, "ingest", facts)
+    with open_jobs(tables, master, settings, output) as jobs:
+        facts = _ingested(jobs, folders, tail, damage_max, confirms)
+    print_facts(output, "ingest", facts)
 
 
 @app.command()
@@ -187,9 +127,9 @@ def digest(
 ) -> None:
     """Compute the digests of the sets of ids of a router, and compare them with its claims."""
     output = Output(is_json=is_json)
-    with _jobs(tables, master, settings, output) as jobs:
-        facts = jobs.digest(jobs.snapshot_name(sets))
-    _print(output, "digest", facts)
+    with open_jobs(tables, master, settings, output) as jobs:
+        facts = _digested(jobs, _snapshot_name(jobs, sets))
+    print_facts(output, "digest", facts)
     if facts["mismatch_count"]:
         raise typer.Exit(1)
 
@@ -206,10 +146,10 @@ def reconcile(
 ) -> None:
     """Find the ids that the router lacks of the wanted sets, and those that it has beyond them."""
     output = Output(is_json=is_json)
-    with _jobs(tables, master, settings, output) as jobs:
-        names = jobs.snapshot_name(router), jobs.snapshot_name(wanted)
-        facts = jobs.reconcile(*names, plan)
-    _print(output, "reconcile", facts)
+    with open_jobs(tables, master, settings, output) as jobs:
+        names = _snapshot_name(jobs, router), _snapshot_name(jobs, wanted)
+        facts = _reconciled(jobs, *names, plan)
+    print_facts(output, "reconcile", facts)
     if facts["missing_count"] or facts["extra_count"]:
         raise typer.Exit(1)
 
@@ -235,15 +175,15 @@ def run(
     output = Output(is_json=is_json)
     found: dict[str, Any] = {"digests": []}
     _check_folders(folders, tail)
-    with _jobs(tables, master, settings, output) as jobs:
-        found["ingest"] = jobs.ingest(folders, tail, damage_max, confirms)
+    with open_jobs(tables, master, settings, output) as jobs:
+        found["ingest"] = _ingested(jobs, folders, tail, damage_max, confirms)
         for folder in folders:
             # Without queues there are no records.
             if (folder / FILE_NAME).is_file():
-                found["digests"].append(jobs.digest(jobs.snapshot_name(str(folder))))
+                found["digests"].append(_digested(jobs, _snapshot_name(jobs, str(folder))))
         if wanted is not None:
-            names = jobs.snapshot_name(str(folders[0])), jobs.snapshot_name(wanted)
-            found["reconcile"] = jobs.reconcile(*names, plan)
+            names = _snapshot_name(jobs, str(folders[0])), _snapshot_name(jobs, wanted)
+            found["reconcile"] = _reconciled(jobs, *names, plan)
     if is_json:
         output.json(found)
         return
@@ -270,4 +210,4 @@ def lineage(
     name, _, number = table.partition("@")
     found = Table(tables.absolute(), table_named(name))
     version = int(number) if number.isdigit() else found.version().number
-    _print(Output(is_json=is_json), f"{name}@{version}", found.lineage(version))
+    print_facts(Output(is_json=is_json), f"{name}@{version}", found.lineage(version))

@@ -93,9 +93,146 @@ DRIFT_ITEMS: Final = TableSpec(
     ("run",),
 )
 
+# Of which log and stream, and in which run of a job: a run is named by the version of `events` that
+# it has read up to.
+_RUN: Final = (
+    pa.field("run", pa.int64()),
+    pa.field("store", pa.binary()),
+    pa.field("stream", pa.binary()),
+)
+
+# What was settled of the messages that were appended in an hour. Rows of several runs add up.
+DELIVERY_AUDIT: Final = TableSpec(
+    "delivery_audit",
+    schema_of(
+        [
+            *_RUN,
+            pa.field("is_document", pa.bool_()),
+            pa.field("hour_ms", pa.int64()),
+            pa.field("day", pa.date32()),
+            pa.field("appended", pa.int64()),
+            pa.field("expected", pa.int64()),
+            pa.field("delivered", pa.int64()),
+            pa.field("lost", pa.int64()),
+            pa.field("duplicate", pa.int64()),
+            pa.field("resent", pa.int64()),
+            pa.field("late", pa.int64()),
+            pa.field("interrupted", pa.int64()),
+            pa.field("unacknowledged", pa.int64()),
+            pa.field("unknown", pa.int64()),
+            # Sparse counts by bucket (kernels.latency), which add up as well.
+            pa.field("latency", pa.binary()),
+            pa.field("p50_ms", pa.int64()),
+            pa.field("p95_ms", pa.int64()),
+            pa.field("p99_ms", pa.int64()),
+        ]
+    ),
+    ("day",),
+    ("run", "hour_ms"),
+)
+
+# Single things that are wrong, or that say something about a peer.
+DELIVERY_FINDINGS: Final = TableSpec(
+    "delivery_findings",
+    schema_of(
+        [
+            *_RUN,
+            pa.field("rule", pa.string()),
+            pa.field("is_fault", pa.bool_()),
+            pa.field("seq", pa.int64()),
+            pa.field("last_seq", pa.int64()),
+            pa.field("session", pa.int64()),
+            pa.field("position", pa.int64()),
+            pa.field("appended_ms", pa.int64()),
+            pa.field("found_ms", pa.int64()),
+            pa.field("day", pa.date32()),
+        ]
+    ),
+    ("day",),
+    ("run",),
+)
+
+# The state of each document, folded from what the log has of it.
+DOCUMENT_STATES: Final = TableSpec(
+    "document_states",
+    schema_of(
+        [
+            *_RUN,
+            pa.field("name", pa.string()),
+            pa.field("kind", pa.string()),
+            pa.field("up_to_seq", pa.int64()),
+            pa.field("state", pa.binary()),
+            pa.field("update_count", pa.int64()),
+            pa.field("bytes_in", pa.int64()),
+            pa.field("bytes_out", pa.int64()),
+            # The router's own snapshots that were compared, and how many were something else.
+            pa.field("checked_count", pa.int64()),
+            pa.field("mismatch_count", pa.int64()),
+            pa.field("problem", pa.string()),
+        ]
+    ),
+    ("run",),
+)
+
+# Where each reader of a document was, and whether its place would be given up.
+CONSUMER_HEALTH: Final = TableSpec(
+    "consumer_health",
+    schema_of(
+        [
+            pa.field("batch", pa.int64()),
+            pa.field("as_of_ms", pa.int64()),
+            pa.field("day", pa.date32()),
+            pa.field("store", pa.binary()),
+            pa.field("stream", pa.binary()),
+            pa.field("session", pa.int64()),
+            pa.field("acked_seq", pa.int64()),
+            pa.field("head_seq", pa.int64()),
+            pa.field("lag_ms", pa.int64()),
+            # healthy, relative or absolute
+            pa.field("rule", pa.string()),
+        ]
+    ),
+    ("day",),
+    ("batch",),
+)
+
+# What could be truncated of each stream, and who holds the rest.
+TRUNCATION_PLAN: Final = TableSpec(
+    "truncation_plan",
+    schema_of(
+        [
+            *_RUN,
+            pa.field("is_document", pa.bool_()),
+            pa.field("head_seq", pa.int64()),
+            pa.field("truncated_seq", pa.int64()),
+            pa.field("safe_seq", pa.int64()),
+            # reader, snapshot, unread, or nothing
+            pa.field("held_by", pa.string()),
+            pa.field("session", pa.int64()),
+            pa.field("reclaimable_count", pa.int64()),
+            pa.field("reclaimable_bytes", pa.int64()),
+            pa.field("held_bytes", pa.int64()),
+            pa.field("oldest_held_ms", pa.int64()),
+        ]
+    ),
+    ("run",),
+)
+
 _TABLES: Final = {
     spec.name: spec
-    for spec in (EVENTS, ASSOCIATIONS, CLAIMS, RANGE_DIGESTS, SERVICE_DIGESTS, DRIFT_ITEMS)
+    for spec in (
+        EVENTS,
+        ASSOCIATIONS,
+        CLAIMS,
+        RANGE_DIGESTS,
+        SERVICE_DIGESTS,
+        DRIFT_ITEMS,
+        DELIVERY_AUDIT,
+        DELIVERY_FINDINGS,
+        DOCUMENT_STATES,
+        CONSUMER_HEALTH,
+        TRUNCATION_PLAN,
+    )
 }
 
 
