@@ -4,6 +4,7 @@ All verbs but those that stay run in this process: starting one takes longer tha
 """
 
 import json
+import signal
 import subprocess
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator
@@ -88,6 +89,16 @@ def test_two_terminals_talk(ann: Path, bob: Path, address: str) -> None:
             assert reader.stdout is not None
             assert json.loads(reader.stdout.readline())["text"] == text
         assert reader.wait(WAIT_S) == 0
+
+
+def test_reader_that_waits_ends_with_ctrl_c(ann: Path, bob: Path, address: str) -> None:
+    with following(ann) as reader:
+        verb(bob, "send", address, "hello")
+        assert reader.stdout is not None
+        assert reader.stdout.readline().endswith(" hello\n")
+        reader.send_signal(signal.SIGINT)
+        assert reader.communicate(timeout=WAIT_S) == ("", "")
+        assert reader.returncode == 130
 
 
 def test_messages_wait_until_they_are_fetched(ann: Path, bob: Path, address: str) -> None:

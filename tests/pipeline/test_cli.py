@@ -73,6 +73,10 @@ def test_run_does_all_jobs_and_says_what_they_found(verbs: CliRunner, tmp_path: 
         verbs.invoke(
             app, ["pipeline", "lineage", "evens", "--tables", tables], catch_exceptions=False
         )
+    with pytest.raises(ConfigError, match="names no version"):
+        verbs.invoke(
+            app, ["pipeline", "lineage", "events@x", "--tables", tables], catch_exceptions=False
+        )
     differs = verbs.invoke(
         app, ["pipeline", "reconcile", router.folder, wanted.folder, "--tables", tables]
     )

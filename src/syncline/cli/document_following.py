@@ -2,13 +2,13 @@
 
 import asyncio
 import logging
-import signal
 import time
 from base64 import b64encode
 from typing import Any
 
 import msgspec
 
+from syncline.cli import interrupting
 from syncline.cli.output import Output, printable
 from syncline.client import Change, ChangeReader, Document, DocumentStatus, Mutated, connect
 from syncline.errors import LinkLostError, SynclineError
@@ -29,15 +29,12 @@ def follow(
     output: Output, url: str, name: str, kind: Kind, token: str | None, count: int | None
 ) -> None:
     """Print changes, `count` of them or until stopped. Raises what ends it otherwise."""
-    try:
-        asyncio.run(_follow(output, url, name, kind, token, count))
-    except asyncio.CancelledError:
-        raise KeyboardInterrupt from None
+    interrupting.run(_follow(output, url, name, kind, token, count))
 
 
 def change(url: str, name: str, patch: JsonObject, token: str | None) -> int:
     """Send a merge patch; the sequence at which it is stored. Raises RefusedError, LinkError."""
-    return asyncio.run(_change(url, name, patch, token))
+    return interrupting.run(_change(url, name, patch, token))
 
 
 async def _change(url: str, name: str, patch: JsonObject, token: str | None) -> int:
@@ -56,11 +53,6 @@ async def _change(url: str, name: str, patch: JsonObject, token: str | None) -> 
 async def _follow(
     output: Output, url: str, name: str, kind: Kind, token: str | None, count: int | None
 ) -> None:
-    task = asyncio.current_task()
-    assert task is not None
-    # The loop is woken by it. Left to `asyncio.run`, a signal that comes as the loop goes to sleep
-    # is not heard before something else happens.
-    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, task.cancel)
     async with (
         connect(f"{url}/sync", token=token) as client,
         client.document(name, kind.value) as document,

@@ -5,12 +5,12 @@ of two data folders, or two files of ids. The engine is the one that agents and 
 themselves, so what it says about bytes and round trips is what they would need.
 """
 
-import asyncio
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from syncline.cli import interrupting
 from syncline.cli.output import JsonFlag, Output
 from syncline.cli.smp_queues import DEFAULT_STORE, StoreOption
 from syncline.core.reconciliation.initiator import Mode
@@ -65,7 +65,7 @@ def check(
     output = Output(is_json=is_json)
     places = _places(first, second)
     if places is None:
-        report = asyncio.run(
+        report = interrupting.run(
             drift_agents.check(output, store, user, server, mode, subscribes=subscribes)
         )
     elif _are_folders(*places):
@@ -101,7 +101,7 @@ def repair(
     if target is not None and (places is None or _are_folders(*places)):
         raise ConfigError("--output is for files of ids")
     if places is None:
-        report = asyncio.run(
+        report = interrupting.run(
             drift_agents.repair(
                 output, store, user, server, mode, subscribes=subscribes, is_dry=is_dry
             )

@@ -16,6 +16,7 @@ from syncline.cli.pipeline_session import (
     open_jobs,
     print_facts,
 )
+from syncline.errors import ConfigError
 
 app = typer.Typer(help="Jobs on Spark over what routers wrote.", no_args_is_help=True)
 
@@ -207,7 +208,9 @@ def lineage(
     from syncline.pipeline.schemas import table_named
     from syncline.pipeline.tables import Table
 
-    name, _, number = table.partition("@")
+    name, is_version_given, number = table.partition("@")
+    if is_version_given and not number.isdecimal():
+        raise ConfigError(f"{table!r} names no version; write {name}@3")
     found = Table(tables.absolute(), table_named(name))
-    version = int(number) if number.isdigit() else found.version().number
+    version = int(number) if is_version_given else found.version().number
     print_facts(Output(is_json=is_json), f"{name}@{version}", found.lineage(version))

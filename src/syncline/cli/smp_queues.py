@@ -4,13 +4,13 @@ Keys are in a store of their own, a file for its owner alone; whoever has the ad
 prints can send. Messages are encrypted from sender to recipient.
 """
 
-import asyncio
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from syncline.cli import interrupting
 from syncline.cli.output import JsonFlag, Output
 from syncline.errors import RefusedError
 
@@ -48,7 +48,7 @@ def create(
     from syncline.cli import smp_talking as talking
 
     with talking.opened(path) as store:
-        queue = asyncio.run(talking.create(store, user, name, router, is_contact=is_contact))
+        queue = interrupting.run(talking.create(store, user, name, router, is_contact=is_contact))
         talking.print_address(Output(is_json=is_json), store, queue)
 
 
@@ -81,7 +81,7 @@ def send(
     size_max = talking.DATA_BYTES_MAX
     data = sys.stdin.buffer.read(size_max + 1) if text == "-" else text.encode()
     with talking.opened(path) as store:
-        asyncio.run(talking.send(store, user, to, data))
+        interrupting.run(talking.send(store, user, to, data))
     output = Output(is_json=is_json)
     if is_json:
         output.json({"stored": len(data)})
@@ -109,7 +109,7 @@ def receive(
     with talking.opened(path) as store:
         queue = talking.queue_of(store, user, name)
         read = talking.follow if follow else talking.fetch
-        asyncio.run(read(output, store, queue, count))
+        interrupting.run(read(output, store, queue, count))
 
 
 @app.command("list", epilog="Example: syncline queue list")
@@ -145,7 +145,7 @@ def delete(
         queue = talking.queue_of(store, user, name)
         if not is_sure:
             _ask(name)
-        asyncio.run(talking.delete(store, queue))
+        interrupting.run(talking.delete(store, queue))
     output = Output(is_json=is_json)
     if is_json:
         output.json({"deleted": name})
