@@ -10,7 +10,7 @@ setup := $(PYTHON) tools/setup_environment.py
 bin := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-all check format coverage bench pages constraints clean
+.PHONY: help serve demo test test-all check format coverage bench pages constraints clean
 
 help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,6 +18,10 @@ help: ## Say what there is
 serve: ## Start a router here
 	@$(setup) --extra fast
 	@$(bin)/syncline serve $(ARGS)
+
+demo: ## A router, a fault, and the proof of what happened, in about a minute
+	@$(setup) --extra fast --extra spark
+	@$(bin)/syncline demo $(ARGS)
 
 test: ## Run the tests (a few minutes at most)
 	@$(setup) --extra fast --extra test --extra check

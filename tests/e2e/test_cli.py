@@ -227,6 +227,9 @@ def test_a_router_is_backed_up_while_it_serves(cli: Cli, router: RouterProcess) 
     with running(restored) as second:
         assert second.seqs(queue) == list(range(1, 11))
         assert second.append(queue, b"goes on") == 11
+        # A copy of what was restored knows that as well.
+        assert cli("backup", copy.with_name("again"), "--url", second.url).code == 0
+        assert contents(copy.with_name("again"))["LIFE"] == contents(restored)["LIFE"]
 
 
 def test_an_address_without_a_router_is_said_so(cli: Cli) -> None:
@@ -247,10 +250,43 @@ def test_a_backup_is_restored_as_it_was(cli: Cli, folder: Path, tmp_path: Path) 
     assert facts["files"] == len(before)
     restored = contents(tmp_path / "back")
     # The one thing that tells it from the folder it was made of.
-    assert len(restored.pop("LIFE")) == 16
+    restored.pop("LIFE")
     assert restored == before
     verified = cli("verify", tmp_path / "copy", "--json").json
     assert (verified["whole"], verified["checked_files"]) == (True, len(before))
+
+
+def test_a_restored_folder_knows_that_it_is_one_and_is_told_when_it_forgot(
+    cli: Cli, folder: Path, tmp_path: Path
+) -> None:
+    never = cli("inspect", folder, "--json").json
+    assert "log_id" not in never
+    logs = {never["store_id"]}
+    source = folder
+    for number in (1, 2):
+        copy, back = tmp_path / f"copy-{number}", tmp_path / f"back-{number}"
+        assert cli("backup", copy, "--data", source).code == 0
+        assert cli("restore", copy, back).code == 0
+        seen = cli("inspect", back, "--json").json
+        assert (seen["store_id"], seen["restores"]) == (never["store_id"], number)
+        logs.add(seen["log_id"])
+        source = back
+    assert len(logs) == 3
+    life = source / "LIFE"
+    life.write_bytes(life.read_bytes()[:-1])
+    verified = cli("verify", source, "--json")
+    assert verified.code == 1
+    assert [each["file"] for each in verified.json["damage"]] == [str(life)]
+    assert cli("inspect", source, "--json").json["damage"] == verified.json["damage"]
+    refused = run_cli("serve", "--data", source, "--port", "0")
+    assert refused.returncode == 2
+    assert "LIFE" in refused.stderr
+    # It is copied as it is, and no data folder is made of it.
+    assert cli("backup", tmp_path / "copy", "--data", source).code == 0
+    result = cli("restore", tmp_path / "copy", tmp_path / "back")
+    assert result.code == 2
+    assert "LIFE" in result.sentence
+    assert not (tmp_path / "back").exists()
 
 
 def test_restoring_refuses_what_is_not_whole(cli: Cli, folder: Path, tmp_path: Path) -> None:

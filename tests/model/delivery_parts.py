@@ -29,11 +29,12 @@ class Setting:
     connections: int
     # Waiting in the queues at first, durable.
     backlog: int = 0
-    # Each of these at most so often: get, lose, delete, bus, expire, pause, dissolve.
+    # Each of these at most so often: get, lose, delete, bus, operate, expire, pause, dissolve.
     get: int = 0
     lose: int = 0
     delete: int = 0
     bus: int = 0
+    operate: int = 0
     expire: int = 0
     pause: int = 0
     dissolve: int = 0

@@ -90,6 +90,8 @@ class World:
             yield "commit", 0, queue
         if row.head is not None and self.left["expire"]:
             yield "expire", 0, queue
+        if self.left["operate"]:
+            yield "operate", 0, queue
 
     def _steps_of_client(self, slot: int, number: int) -> Iterator[Step]:
         client = self.clients[slot]
@@ -153,6 +155,11 @@ class World:
                 self._delete(slot, queue)
             case "bus":
                 self._dissociate(slot, queue)
+            case "operate":
+                if self.rows[queue].service is None:
+                    self._give(queue)
+                else:
+                    self._take_off(queue)
             case "dissolve":
                 self._dissolve()
             case "pause":
@@ -363,10 +370,39 @@ class World:
             lost=without(client.lost, queue),
             ended=client.ended | {queue},
         )
-        # Also if it comes back: what waits there is not what waited when everything was asked for.
+        self._owe_nothing_of(queue)
+
+    def _owe_nothing_of(self, queue: bytes) -> None:
+        """Also if it comes back: what waits there is not what waited when all was asked for."""
         for each, client in enumerate(self.clients):
             if client.owed is not None:
                 self._amend(each, owed=without(client.owed, queue))
+
+    def _give(self, queue: bytes) -> None:
+        """An operator makes the service's what is nobody's, and then somebody looks."""
+        reader = self.core.reader_of(queue, None)
+        effects = self.core.associated(queue, SERVICE)
+        expected = {reader.session} if reader is not None else set[int]()
+        assert {each.session for each in effects} == expected, "its reader is told"
+        self._amend_row(queue, service=SERVICE)
+        self._tell(effects)
+        self._owe_nothing_of(queue)
+        self.looks |= {queue}
+        owner = self.core.reader_of(queue, SERVICE)
+        if owner is not None:
+            slot = self.slots[owner.session]
+            client = self.clients[slot]
+            self._amend(slot, ended=client.ended - {queue}, unasked=client.unasked - {queue})
+
+    def _take_off(self, queue: bytes) -> None:
+        """An operator takes a queue from the service."""
+        reader = self.core.reader_of(queue, SERVICE)
+        effects = self.core.dissociated(queue, SERVICE)
+        expected = {reader.session} if reader is not None else set[int]()
+        assert {each.session for each in effects} == expected, "its reader is told"
+        self._amend_row(queue, service=None)
+        self._tell(effects)
+        self._owe_nothing_of(queue)
 
     def _dissolve(self) -> None:
         """An operator deletes the service."""
@@ -477,6 +513,7 @@ def begin(setting: Setting, machine: type[Deliveries] = Deliveries) -> World:
         "lose": setting.lose,
         "delete": setting.delete,
         "bus": setting.bus,
+        "operate": setting.operate,
         "expire": setting.expire,
         "pause": setting.pause,
         "dissolve": setting.dissolve,

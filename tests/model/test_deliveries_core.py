@@ -36,6 +36,7 @@ SLOW_TAKEOVER = Setting(
 LET_GO = Setting(
     (S, S), (S, S), messages=1, subscriptions=2, connections=0, backlog=1, pause=1, bus=1
 )
+OPERATED = Setting((S, P), (P,), messages=1, subscriptions=2, connections=0, backlog=1, operate=2)
 SLOW_PLAIN = Setting((P, P), (P,), messages=2, subscriptions=2, connections=0, pause=1, expire=1)
 
 
@@ -59,6 +60,7 @@ def narrow_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.param(SLOW_TAKEOVER, 6_286, id="slow takeover"),
         pytest.param(SLOW_PLAIN, 1_472, id="slow plain"),
         pytest.param(replace(LET_GO, associated=(S,)), 40_746, id="let go"),
+        pytest.param(replace(OPERATED, pause=1), 19_986, id="operated"),
     ],
 )
 def test_no_order_of_steps_breaks_a_rule(setting: Setting, states: int) -> None:
@@ -82,6 +84,7 @@ def test_no_order_of_steps_breaks_a_rule(setting: Setting, states: int) -> None:
         pytest.param(replace(SLOW, subscriptions=2, connections=1), 35_068, id="slow"),
         pytest.param(replace(SLOW_TAKEOVER, messages=1), 82_002, id="slow takeover"),
         pytest.param(replace(LET_GO, messages=0), 85_192, id="let go"),
+        pytest.param(replace(OPERATED, services=(S, S, P), pause=1), 108_982, id="operated"),
     ],
 )
 def test_no_order_of_steps_breaks_a_rule_further_on(setting: Setting, states: int) -> None:
@@ -102,6 +105,7 @@ def test_long_walks_through_everything_break_no_rule(seed: int) -> None:
         lose=3,
         delete=1,
         bus=4,
+        operate=6,
         expire=3,
         pause=6,
         dissolve=random.randrange(2),
@@ -179,7 +183,9 @@ class TakesOverWithoutAFold(Deliveries):
 
 
 class MovesAPlainQueueWithoutItsMessage(Deliveries):
-    def _taken_from(self, reader: MessageReader | None, queue: bytes, by: int) -> list[Effect]:
+    def _taken_from(
+        self, reader: MessageReader | None, queue: bytes, by: int | None
+    ) -> list[Effect]:
         held = dict(reader.held) if reader is not None else {}
         effects = super()._taken_from(reader, queue, by)
         if reader is not None:
@@ -275,14 +281,28 @@ class ForgetsToTellWhoReads(Deliveries):
 
 
 class KeepsWhatWasLetGoOf(Deliveries):
-    def dissociated(self, queue: bytes, service: bytes, *, by: int) -> list[Effect]:
+    def dissociated(self, queue: bytes, service: bytes, *, by: int | None = None) -> list[Effect]:
         owner = self._owners.get(service)
         return [] if owner is None or owner.session == by else [Ended(owner.session, queue)]
 
 
 class ForgetsToTellWhoSpeaksForTheService(Deliveries):
-    def dissociated(self, queue: bytes, service: bytes, *, by: int) -> list[Effect]:
+    def dissociated(self, queue: bytes, service: bytes, *, by: int | None = None) -> list[Effect]:
         super().dissociated(queue, service, by=by)
+        return []
+
+
+class KeepsWhatWasGivenAway(Deliveries):
+    """Whoever had subscribed is told, and the message stays there."""
+
+    def associated(self, queue: bytes, service: bytes) -> list[Effect]:
+        reader = self._subscribers.get(queue)
+        return [] if reader is None else [Ended(reader.session, queue)]
+
+
+class ForgetsToTellWhoHadSubscribed(Deliveries):
+    def associated(self, queue: bytes, service: bytes) -> list[Effect]:
+        super().associated(queue, service)
         return []
 
 
@@ -329,6 +349,10 @@ ANSWERABLE = "can be acknowledged"
         (ForgetsToTellWhoReads, DELETED, "is told"),
         (KeepsWhatWasLetGoOf, LET_GO, ALONE),
         (ForgetsToTellWhoSpeaksForTheService, LET_GO, "is told"),
+        (KeepsWhatWasGivenAway, OPERATED, KNOWN),
+        (ForgetsToTellWhoHadSubscribed, OPERATED, "is told"),
+        (KeepsWhatWasLetGoOf, OPERATED, ALONE),
+        (ForgetsToTellWhoSpeaksForTheService, OPERATED, "is told"),
     ],
 )
 def test_a_broken_rule_is_found(broken: type[Deliveries], setting: Setting, rule: str) -> None:

@@ -140,8 +140,9 @@ class World:
             case "rewind":
                 later = NOW_MS + 10_000
                 machine.subscriptions[client].progress_ms = 0
+                sent = machine.subscriptions[client].sent
                 silent = machine.send_again(later)
-                assert machine.subscriptions[client] in silent
+                assert (machine.subscriptions[client], sent) in silent
                 machine.subscriptions[client].progress_ms = NOW_MS
             case "snapshot":
                 machine.snapshot_taken(machine.head)

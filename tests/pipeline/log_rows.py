@@ -5,9 +5,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from syncline.errors import CorruptionError
 from syncline.kernels.log_records import HEADER_BYTES
 from syncline.pipeline.sources.rows import SCHEMA
+from syncline.storage.documents import decode_entry
 from syncline.storage.log.format import (
+    IS_DOCUMENT,
     KIND_MASK,
     QUOTA_BITS,
     QUOTA_MASK,
@@ -19,7 +22,7 @@ from syncline.storage.log.format import (
 )
 from syncline.storage.log.runs import Run
 from syncline.storage.log.scan import DamagedStretch, RawRecord, WholeBatch, batches, records_of
-from syncline.values.events import decode_events
+from syncline.values.events import author_number, decode_events
 
 # The columns of COMPARED.
 Row = tuple[Any, ...]
@@ -96,10 +99,19 @@ def rows_of_record(data: bytes, start: int, raw: RawRecord) -> Iterator[Row]:
         # A router gives out far fewer; what is beyond shows as below zero.
         seq_found = int.from_bytes(payload[: SEQUENCE.size], "little", signed=True)
         payload = payload[SEQUENCE.size :]
+    is_update = kind == RecordKind.MESSAGE and flags & IS_DOCUMENT
+    detail = author_of(payload) if is_update else None
     yield (
         *(position, 0, kind, False, stream, seq_found, time_ms, flags),
-        *(last, unread, quota, *NO_EVENT, len(payload), payload),
+        *(last, unread, quota, None, None, None, detail, len(payload), payload),
     )
+
+
+def author_of(entry: bytes) -> int | None:
+    try:
+        return author_number(decode_entry(entry)[0])
+    except CorruptionError:
+        return None
 
 
 def rows_of_run(run: Run) -> list[Row]:

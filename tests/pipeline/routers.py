@@ -75,9 +75,13 @@ class Router:
     def stop(self) -> None:
         self.store.close()
 
-    def restart(self) -> None:
-        self.store.close()
+    def start(self) -> None:
+        """Once more, after `stop`."""
         self.store = self._open()
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
 
 
 def busy_router(folder: Path, seed: int = 1) -> Router:

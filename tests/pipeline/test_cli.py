@@ -51,21 +51,24 @@ def test_run_does_all_jobs_and_says_what_they_found(verbs: CliRunner, tmp_path: 
     wanted.stop()
     tables, plan = str(tmp_path / "tables"), tmp_path / "plan.jsonl"
     words = ["pipeline", "run", router.folder, "--tables", tables, "--tail", "stopped"]
-    words += ["--wanted", wanted.folder, "--plan", str(plan), "--json"]
+    page = tmp_path / "report.html"
+    words += ["--wanted", wanted.folder, "--plan", str(plan), "--out", str(page), "--json"]
     ran = verbs.invoke(app, words, catch_exceptions=False)
-    assert ran.exit_code == 0
+    assert ran.exit_code == 1, "the sets differ"
     found = json.loads(ran.stdout)
     assert found["ingest"]["version"] == 1
     assert found["ingest"]["row_count"] == 504
-    (digests,) = found["digests"]
+    digests = found[f"digest {router.folder}"]
     assert (digests["id_count"], digests["mismatch_count"]) == (20, 0)
     # Of queues, 0 is extra and 20 and 21 are missing; of notifiers, all seven are.
     assert (found["reconcile"]["missing_count"], found["reconcile"]["extra_count"]) == (9, 1)
     assert len(plan.read_text().splitlines()) == 1 + 10
     again = json.loads(verbs.invoke(app, words, catch_exceptions=False).stdout)
     assert again["ingest"]["version"] is None
-    assert not again["digests"][0]["is_new"]
-    assert not again["reconcile"]["is_new"]
+    jobs = (f"digest {router.folder}", "reconcile", "audit", "compact", "gc-plan")
+    assert [again[job]["is_new"] for job in jobs] == [False] * len(jobs)
+    assert again["lag"]["row_count"] == 0
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
 
     said = verbs.invoke(app, ["pipeline", "lineage", "events@1", "--tables", tables, "--json"])
     assert json.loads(said.stdout)["job"] == "ingest"

@@ -8,7 +8,20 @@ from syncline.pipeline.sources.rows import KIND_NAMES
 from tests.documents import ROOT
 
 PAGE = (ROOT / "docs" / "formats" / "tables.md").read_text(encoding="utf-8")
-TABLES = {"events", "associations", "claims", "range_digests", "service_digests", "drift_items"}
+TABLES = {
+    "events",
+    "associations",
+    "claims",
+    "range_digests",
+    "service_digests",
+    "drift_items",
+    "document_states",
+    "truncation_plan",
+    "consumer_health",
+    "delivery_audit",
+    "delivery_findings",
+    "delivery_carry",
+}
 
 
 def rows_behind(mark: str) -> list[list[str]]:

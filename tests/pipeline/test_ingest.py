@@ -7,6 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from syncline.cli import keeping
 from syncline.errors import CommitConflictError, ExpectationError, ForeignFolderError
 from syncline.pipeline.frames import read_version, write_rows
 from syncline.pipeline.jobs import ingest as job
@@ -15,8 +16,11 @@ from syncline.pipeline.schemas import EVENTS
 from syncline.pipeline.sources.folders import Tail, look_at, segment_path
 from syncline.pipeline.sources.rows import Unread
 from syncline.pipeline.tables import Load, Table
+from syncline.storage.base import StreamKind, commit
+from syncline.storage.documents import encode_entry
 from syncline.storage.files import DiskFiles
-from syncline.values.events import EventKind, encode_event
+from syncline.storage.life import log_id, read_lives
+from syncline.values.events import EventKind, author_number, encode_event
 from tests.pipeline.log_rows import COMPARED, Row
 from tests.pipeline.routers import Router, busy_router, stream_id
 from tests.pipeline.test_log_source import overwrite, rows_read
@@ -116,6 +120,86 @@ def test_days_are_skipped_and_reading_one_shuffles_nothing(
     chosen = frame.where(F.col("stream") == F.lit(bytes(stream_id(1))))
     assert "Exchange" not in chosen._jdf.queryExecution().executedPlan().toString()
     assert {str(row.day) for row in chosen.select("day").distinct().collect()} == {"2023-12-09"}
+
+
+def test_nothing_is_shuffled_on_the_way_to_the_table(spark: SparkSession, tmp_path: Path) -> None:
+    router = busy_router(tmp_path / "data")
+    router.stop()
+    ingest(spark, tmp_path / "tables", [router.folder])
+    # What Spark has carried out, not what was asked of it.
+    done: Any = spark._jsparkSession.sharedState().statusStore().executionsList()
+    plans = [done.apply(index).physicalPlanDescription() for index in range(done.size())]
+    writes = [plan for plan in plans if "InsertIntoHadoopFsRelation" in plan]
+    assert "BatchScan syncline" in writes[-1]
+    assert "Sort" in writes[-1]
+    assert "Exchange" not in writes[-1], writes[-1]
+
+
+def test_a_restored_folder_goes_on_as_another_log_and_lets_go_of_its_archive(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    tables = tmp_path / "tables"
+    router = Router(tmp_path / "data", archive_bytes_max=1 << 30)
+    router.create(1)
+    router.append(1, 300, 500)
+    ingest(spark, tables, [router.folder])
+    router.append(1, 200, 500)
+    router.seal()
+    router.stop()
+    keeping.backup(tmp_path / "copy", folder=tmp_path / "data", is_json=True)
+    # Seen by somebody, and undone by the restore.
+    router.start()
+    router.append(1, 100, 500)
+    router.stop()
+    ingest(spark, tables, [router.folder], tail=Tail.STOPPED)
+    keeping.restore(tmp_path / "copy", tmp_path / "back", is_json=True)
+    second = Router(tmp_path / "back", 2, archive_bytes_max=1 << 30)
+    second.append(1, 300, 500)
+    second.seal()
+    report = ingest(spark, tables, [second.folder], tail=Tail.DURABLE)
+    assert report.gap_count == 0
+    (life,) = read_lives(second.files, second.folder)
+    before, after = router.store_id.hex(), log_id(router.store_id, (life,)).hex()
+    # Of the log before, the table has more than the backup has.
+    assert report.starts[before] == report.ends[before] > life.branch
+    assert report.starts[after] == 0
+    found = read_version(spark, EVENTS, Table(tables, EVENTS).version())
+    assert found.groupBy("store", "position", "part").count().where("count > 1").count() == 0
+    seqs = {
+        row.store.hex(): (row.first, row.last, row.rows)
+        for row in found.where("kind = 1")
+        .groupBy("store")
+        .agg(F.min("seq").alias("first"), F.max("seq").alias("last"), F.count("*").alias("rows"))
+        .collect()
+    }
+    durable = seqs[after][1]
+    assert seqs == {before: (1, 600, 600), after: (501, durable, durable - 500)}
+    assert durable > 750
+    # Everything of both logs up to there is in the table: the archive may go.
+    confirmed = int((tmp_path / "back" / "archive" / "CONFIRMED").read_text())
+    assert confirmed == look_at(second.folder, second.files).closed[-1]
+    second.stop()
+
+
+def test_authors_are_the_numbers_that_spark_makes_of_their_names(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    names = ["", "a", "y-0123456789abcdef", "ärger~9", "x" * 255]
+    router = Router(tmp_path / "data")
+    router.create(1, kind=StreamKind.DOCUMENT)
+    for clock, name in enumerate(names):
+        router.store.append(stream_id(1), encode_entry(name, clock, b"{}"), router.now_ms)
+    router.store.append(stream_id(1), b"\x02 of a later version", router.now_ms)
+    commit(router.store)
+    router.stop()
+    found = spark.read.format("syncline").option("tail", "stopped").load(router.folder)
+    rows = found.where("kind = 1").orderBy("seq").select("detail").collect()
+    wanted = spark.createDataFrame([(name,) for name in names], "name string").select(
+        F.xxhash64(F.col("name").cast("binary")).alias("detail")
+    )
+    assert [row.detail for row in rows] == [*(row.detail for row in wanted.collect()), None]
+    assert [row.detail for row in rows][:-1] == [author_number(name) for name in names]
+    assert any(row.detail < 0 for row in rows[:-1])
 
 
 def test_a_router_lets_go_of_its_archive_once_ingest_has_it(

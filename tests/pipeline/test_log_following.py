@@ -5,13 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from syncline.pipeline.sources.folders import Tail
+from syncline.pipeline.sources.folders import Tail, look_at, segment_path
 from syncline.pipeline.sources.rows import Unread
 from syncline.pipeline.sources.source import SourceOptions, available, planned, read_partition
 from syncline.storage.base import commit
+from syncline.storage.files import DiskFiles
 from tests.pipeline.log_rows import Row, as_rows
 from tests.pipeline.routers import Router, stream_id
 
+FILES = DiskFiles()
 STREAMS = 4
 
 
@@ -96,3 +98,37 @@ def test_every_record_comes_once_whatever_the_router_does(
         assert gaps
         for number, reached in work.acknowledged.items():
             assert all(seq <= reached for stream, seq in missing if stream == stream_id(number))
+
+
+@pytest.mark.parametrize("torn_bytes", [0, 30, 4_096])
+def test_a_segment_whose_first_batch_was_never_written_does_not_close_the_one_before(
+    tmp_path: Path, torn_bytes: int
+) -> None:
+    router = Router(tmp_path / "data")
+    work = Work(router, 1)
+    while len(look_at(router.folder, FILES).closed) < 2:
+        work.step()
+    size = look_at(router.folder, FILES).segment_bytes
+    while router.store.describe()["log_end"] % size > size // 2:
+        work.step()
+    router.stop()
+    # A crash while the next segment was begun: there is room left in this one for small batches.
+    found = look_at(router.folder, FILES)
+    assert found.open_segment is not None
+    begun = Path(segment_path(router.folder, found.open_segment)).read_bytes()
+    number = found.open_segment + 1
+    torn = bytearray(begun[:torn_bytes])
+    torn[16:24] = (number * size).to_bytes(8, "little")[: max(0, torn_bytes - 16)]
+    Path(segment_path(router.folder, number)).write_bytes(bytes(torn).ljust(size, b"\0"))
+    assert look_at(router.folder, FILES).open_segment == found.open_segment
+    follower = Follower(router.folder)
+    for tail in (Tail.NONE, Tail.DURABLE, Tail.STOPPED):
+        follower.read(tail)
+    router.start()
+    for _ in range(20):
+        work.step()
+    router.stop()
+    follower.read(Tail.STOPPED)
+    assert {(row[4], row[5]): row[-1] for row in follower.rows if row[2] == 1} == work.messages
+    keys = [(row[0], row[1]) for row in follower.rows if row[2] >= 0]
+    assert len(keys) == len(set(keys))

@@ -12,6 +12,7 @@ from syncline.pipeline.sources.filters import RowFilter
 from syncline.pipeline.sources.folders import SegmentPiece
 from syncline.pipeline.sources.reading import Wish, run_batches, segment_rows
 from syncline.pipeline.sources.rows import KIND_NAMES, Unread
+from syncline.storage.documents import encode_entry
 from syncline.storage.files import DiskFiles
 from syncline.storage.log.format import (
     ACK_ROW,
@@ -23,6 +24,7 @@ from syncline.storage.log.format import (
     UNREAD_BITS,
     BatchHeader,
     RecordKind,
+    store_tag,
 )
 from syncline.storage.log.format import RECORD_HEADER as HEADER
 from syncline.storage.log.runs import Run, write_run
@@ -87,6 +89,20 @@ records = st.one_of(
         sequences,
         payloads,
     ),
+    # An update, or what looks like one up to some byte.
+    st.builds(
+        lambda stream, seq, version, entry, cut: NewRecord(
+            RecordKind.MESSAGE | IS_DOCUMENT,
+            stream,
+            seq,
+            (bytes([version]) + entry[1:])[: len(entry) - cut],
+        ),
+        streams,
+        sequences,
+        st.sampled_from([1, 1, 2]),
+        st.builds(encode_entry, st.text(max_size=4), st.integers(0, 9), st.binary(max_size=9)),
+        st.sampled_from([0, 0, 0, 5, 12]),
+    ),
     # A kind that is not known yet.
     st.builds(NewRecord, st.just(21), streams, sequences, payloads, times),
     st.builds(acknowledging, acknowledgements, st.binary(max_size=31)),
@@ -130,7 +146,8 @@ def segments(draw: st.DrawFn) -> bytes:
 
 
 def piece(start: int = 0, end: int = 1 << 62) -> SegmentPiece:
-    return SegmentPiece("folder", STORE_ID, SEGMENT_BYTES, NUMBER, start, end, True)
+    tag = store_tag(STORE_ID)
+    return SegmentPiece("folder", STORE_ID, tag, SEGMENT_BYTES, NUMBER, start, end, True)
 
 
 @given(segments(), st.sampled_from([0, 1, 3, 99]))

@@ -158,7 +158,7 @@ def test_bodies_can_be_left_out(tmp_path: Path) -> None:
 
 
 def test_pieces_are_packed_by_size() -> None:
-    pieces = [SegmentPiece("f", b"", 100, n, n * 100, n * 100 + 100, True) for n in range(1, 8)]
+    pieces = [SegmentPiece("f", b"", 0, 100, n, n * 100, n * 100 + 100, True) for n in range(1, 8)]
     packs = packed(pieces, 250)
     assert [len(pack) for pack in packs] == [2, 2, 2, 1]
     assert [piece for pack in packs for piece in pack] == pieces
@@ -279,8 +279,9 @@ def test_a_segment_that_is_taken_away_while_it_is_read_becomes_a_gap(tmp_path: P
     router.stop()
     # It is used again for others from then on: what was read may be half of each.
     files = TakenAway(segment_path(router.folder, 2), str(tmp_path / "spare.wal"))
-    size = look_at(router.folder, FILES).segment_bytes
-    piece = SegmentPiece(router.folder, router.store_id, size, 2, 2 * size, 3 * size, True)
+    found = look_at(router.folder, FILES)
+    size, tag = found.segment_bytes, found.tag
+    piece = SegmentPiece(router.folder, router.store_id, tag, size, 2, 2 * size, 3 * size, True)
     rows = as_rows(read_piece(files, piece, Wish()))
     assert [(row[0], row[2]) for row in rows] == [(2 * size, Unread.GAP)]
 
@@ -398,6 +399,7 @@ def test_copies_of_one_log_are_not_read_together(tmp_path: Path) -> None:
         {"tail": "all"},
         {"bodies": "perhaps"},
         {"partition_bytes": "0"},
+        {"batch_bytes": "0"},
         {"starts": "[]"},
         {"paths": "{"},
     ],
@@ -468,26 +470,40 @@ def test_a_stream_gives_every_row_once_across_restarts(spark: SparkSession, tmp_
     router = busy_router(tmp_path / "data")
     out, checkpoint = str(tmp_path / "out"), str(tmp_path / "checkpoint")
 
-    def run() -> list[Row]:
+    def run(batch_bytes: int = 1 << 30) -> list[Row]:
         stream = spark.readStream.format("syncline").option("tail", Tail.DURABLE)
         query = (
-            stream.load(router.folder)
+            stream.option("batch_bytes", batch_bytes)
+            .load(router.folder)
             .writeStream.format("parquet")
             .option("checkpointLocation", checkpoint)
             .trigger(availableNow=True)
             .start(out)
         )
         query.awaitTermination()
+        read_counts.append(len([each for each in query.recentProgress if each.numInputRows]))
         return frame_rows(spark.read.parquet(out))
 
-    first = run()
+    read_counts: list[int] = []
+    # Two segments at a time, which is as little as a trigger reads.
+    first = run(2 * 65_536)
+    assert read_counts[-1] == -(-len(look_at(router.folder, FILES).closed) // 2) + 1
     assert first == rows_read(router.folder, tail=Tail.DURABLE)
+    # As if the query had been cut off before its last batch was written.
+    last = str(read_counts[-1] - 1)
+    for folder in (tmp_path / "checkpoint" / "commits", tmp_path / "out" / "_spark_metadata"):
+        (folder / last).unlink()
+        (folder / f".{last}.crc").unlink()
     assert run() == first
+    assert read_counts[-1] == 1
+    assert run() == first
+    assert read_counts[-1] == 0
     router.append(1, 60, 300)
     router.append(2, 1)
     third = run()
     assert third[: len(first)] == first
     assert third == rows_read(router.folder, tail=Tail.DURABLE)
     assert len(third) > len(first) + 50
+    assert read_counts[-1] == 1
     commit(router.store)
     router.stop()

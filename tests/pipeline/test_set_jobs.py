@@ -2,17 +2,20 @@
 
 import json
 import random
+import shutil
 import sqlite3
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from syncline.errors import TableError
 from syncline.pipeline import snapshots
+from syncline.pipeline.arrow import rows_of
 from syncline.pipeline.frames import read_version
-from syncline.pipeline.jobs.digest import digest
+from syncline.pipeline.jobs.digest import PARTIAL, Hashes, digest, service_digests
 from syncline.pipeline.jobs.reconcile import (
     EXTRA,
     MISSING,
@@ -24,7 +27,13 @@ from syncline.pipeline.jobs.reconcile import (
 )
 from syncline.pipeline.repair_plan import write_plan
 from syncline.pipeline.row_groups import RowGroup
-from syncline.pipeline.schemas import DRIFT_ITEMS, RANGE_DIGESTS, SERVICE_DIGESTS, spark_schema
+from syncline.pipeline.schemas import (
+    CLAIMS,
+    DRIFT_ITEMS,
+    RANGE_DIGESTS,
+    SERVICE_DIGESTS,
+    spark_schema,
+)
 from syncline.pipeline.snapshot_tables import snapshot_of
 from syncline.pipeline.snapshots import export_snapshot
 from syncline.pipeline.tables import Table
@@ -45,6 +54,11 @@ def items_of(spark: SparkSession, tables: Path, run: str) -> Items:
     found = [(bytes(r.service), r.role, bytes(r.id), r.verdict) for r in rows]
     assert len(found) == len(set(found))
     return set(found)
+
+
+def read_digests(spark: SparkSession, tables: Path, snapshot: str) -> list[Row]:
+    version = snapshot_of(tables, SERVICE_DIGESTS, snapshot)
+    return read_version(spark, SERVICE_DIGESTS, version).collect()
 
 
 def expected_items(router: RecordsFolder, wanted: RecordsFolder) -> Items:
@@ -78,9 +92,7 @@ def test_digests_are_those_that_the_router_claims_and_a_wrong_claim_is_told(
     report = digest(spark, tables, first.snapshot)
     assert (report.set_count, report.id_count, report.mismatch_count) == (3, 934, 0)
     assert report.is_new
-    rows = read_version(
-        spark, SERVICE_DIGESTS, snapshot_of(tables, SERVICE_DIGESTS, first.snapshot)
-    ).collect()
+    rows = read_digests(spark, tables, first.snapshot)
     for row in rows:
         kept = folder.records.digest(bytes(row.service))
         assert row["count"] == row.claimed_count == kept.count
@@ -89,13 +101,33 @@ def test_digests_are_those_that_the_router_claims_and_a_wrong_claim_is_told(
     again = digest(spark, tables, first.snapshot)
     assert (again.version, again.is_new, again.id_count) == (report.version, False, 934)
 
+    # Without MD5, which comes later and takes the place of what was there.
+    shutil.rmtree(tables / SERVICE_DIGESTS.name)
+    fast = digest(spark, tables, first.snapshot, hashes=Hashes.XXH3)
+    assert (fast.set_count, fast.mismatch_count, fast.hashes) == (3, 0, Hashes.XXH3)
+    assert Table(tables, SERVICE_DIGESTS).lineage(fast.version)["inputs"]["hashes"] == "xxh3"
+    (path,) = {each.path for each in Table(tables, SERVICE_DIGESTS).version().files}
+    assert {row["md5_high"] for row in rows_of(pq.read_table(path, partitioning=None))} == {None}
+    full = digest(spark, tables, first.snapshot)
+    assert (full.is_new, full.version, full.hashes) == (True, fast.version + 1, Hashes.BOTH)
+    assert sorted(read_digests(spark, tables, first.snapshot)) == sorted(rows)
+    known = digest(spark, tables, first.snapshot, hashes=Hashes.XXH3)
+    assert (known.is_new, known.version, known.hashes) == (False, full.version, Hashes.BOTH)
+
     folder.stop()
     with sqlite3.connect(tmp_path / "data" / "records.sqlite") as connection:
-        connection.execute("UPDATE digests SET xxh3_low = xxh3_low + 1 WHERE count = 700")
+        connection.execute("UPDATE digests SET md5_low = md5_low + 1 WHERE count = 700")
+        # As far as numbers go: a claim must not make the job fail.
+        connection.execute("UPDATE digests SET sum_0 = -9223372036854775808 WHERE count < 700")
     connection.close()
     second = export_snapshot(folder.folder, tables)
-    assert digest(spark, tables, second.snapshot).mismatch_count == 1
-    assert Table(tables, SERVICE_DIGESTS).lineage(2)["inputs"]["snapshot"] == second.snapshot
+    # Of three sets two have a sum that is wrong; the MD5 of the third is not looked at.
+    assert digest(spark, tables, second.snapshot, hashes=Hashes.XXH3).mismatch_count == 2
+    wrong = digest(spark, tables, second.snapshot)
+    assert wrong.mismatch_count == 3
+    lineage = Table(tables, SERVICE_DIGESTS).lineage(wrong.version)
+    assert lineage["inputs"]["snapshot"] == second.snapshot
+    assert len(read_digests(spark, tables, first.snapshot)) == 3
 
 
 def test_exactly_the_ids_that_differ_are_found_and_few_row_groups_read(
@@ -118,6 +150,7 @@ def test_exactly_the_ids_that_differ_are_found_and_few_row_groups_read(
     # A range has some 256 ids at most: four row groups of 100 on either side.
     assert report.read_row_group_count <= 8 * report.differing_range_count
     assert report.read_row_group_count < 0.4 * report.row_group_count
+    assert report.digested_row_group_count == 0
     again = reconcile(spark, tables, *names)
     assert not again.is_new
     assert (again.version, again.missing_count, again.extra_count) == (report.version, 5, 3)
@@ -135,6 +168,15 @@ def test_exactly_the_ids_that_differ_are_found_and_few_row_groups_read(
     assert [path.name for path in tmp_path.glob("plan*")] == ["plan.jsonl"]
     for each in (router, wanted):
         each.stop()
+
+    # The same without the stored digests of ranges: they are computed on the way.
+    shutil.rmtree(tables / RANGE_DIGESTS.name)
+    shutil.rmtree(tables / DRIFT_ITEMS.name)
+    raw = reconcile(spark, tables, *names)
+    assert items_of(spark, tables, raw.run) == expected
+    assert raw.digested_row_group_count == raw.row_group_count == report.row_group_count
+    assert raw.differing_range_count <= 8
+    assert raw.read_row_group_count < 0.4 * raw.row_group_count
 
 
 def test_equal_snapshots_read_no_row_group_and_different_ones_read_all(
@@ -208,6 +250,30 @@ def test_ranges_are_compared_at_the_depth_that_both_have(spark: SparkSession) ->
     plan = plan_of(compared)
     assert plan.count("Exchange hashpartitioning") == 1
     assert "SortMergeJoin" not in plan
+
+
+def test_digests_are_compared_with_claims_by_one_shuffle_and_no_join(spark: SparkSession) -> None:
+    partial = spark.createDataFrame(
+        [(b"a" * 24, "M", 1, 5, 6, 1, 2, 3, 4, 7, 8), (b"a" * 24, "M", 1, 5, 7, 1, 2, 3, 4, 7, 9)],
+        spark_schema(PARTIAL),
+    )
+    claims = spark.createDataFrame(
+        [("s", b"a" * 24, "M", 2, 0, 1, 2, 4, 6, 8, 0, 1, 3), ("s", b"b" * 24, "N", *[0] * 9, 1)],
+        spark_schema(CLAIMS.schema),
+    )
+    compared = service_digests(partial, claims, Hashes.BOTH)
+    rows = {bytes(row.service): row for row in compared.collect()}
+    assert [rows[each * 24].matches for each in (b"a", b"b")] == [True, True]
+    assert (rows[b"a" * 24]["count"], rows[b"b" * 24]["count"]) == (2, 0)
+    # Nobody has claimed it.
+    unclaimed = service_digests(partial, claims.where("role = 'N'"), Hashes.BOTH).collect()
+    assert {(row.role, row.claimed_count, row.matches) for row in unclaimed} == {
+        ("M", None, False),
+        ("N", 0, True),
+    }
+    plan = plan_of(compared)
+    assert plan.count("Exchange hashpartitioning") == 1
+    assert "Join" not in plan
 
 
 def test_verdicts_are_those_of_python_sets_by_one_shuffle(spark: SparkSession) -> None:

@@ -1,5 +1,9 @@
 """Snapshots: the sets of a router as of one moment, sorted, with the digests of their ranges."""
 
+import itertools
+import os
+import random
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -9,17 +13,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncline.errors import ForeignFolderError, NewerFormatError, TableError
+from syncline.errors import (
+    CorruptionError,
+    ForeignFolderError,
+    NewerFormatError,
+    StorageError,
+    TableError,
+)
 from syncline.kernels.prefix_digests import DigestSums, depth_for, prefix_digests
 from syncline.pipeline import snapshots
+from syncline.pipeline.jobs.reconcile import DifferingRanges, can_have
+from syncline.pipeline.row_groups import RowGroup
 from syncline.pipeline.schemas import ASSOCIATIONS, CLAIMS, RANGE_DIGESTS
 from syncline.pipeline.snapshot_tables import snapshot_of
 from syncline.pipeline.snapshot_tables import snapshots as known_snapshots
 from syncline.pipeline.snapshots import export_snapshot
 from syncline.pipeline.tables import Load, TableSpec
+from syncline.storage import id_sets
+from syncline.storage.files import DiskFiles
+from syncline.storage.records.base import commit
+from syncline.storage.records.sqlite import SqliteRecords
 from syncline.values.digests import digest_of
 from tests.pipeline.record_folders import RecordsFolder
-from tests.storage.records.under_test import service_id
+from tests.storage.records.under_test import queue_id, service_id
 
 MASK = (1 << 64) - 1
 ids_lists = st.lists(st.binary(min_size=24, max_size=24), max_size=40)
@@ -135,10 +151,62 @@ def test_taking_a_snapshot_changes_no_byte_of_a_stopped_folder(tmp_path: Path) -
     assert contents() == before
 
 
+@pytest.mark.parametrize("stays", [True, False])
+def test_a_router_that_begins_to_work_on_the_folder_meanwhile_is_noticed(
+    tmp_path: Path, stays: bool
+) -> None:
+    folder = RecordsFolder(tmp_path / "data")
+    folder.add(1, 2, 3)
+    folder.stop()
+    tables = tmp_path / "tables"
+    started: list[SqliteRecords] = []
+
+    def start(_count: int) -> None:
+        if not started:
+            started.append(SqliteRecords.open(folder.folder, DiskFiles()))
+            started[0].delete_queue(queue_id(3))
+            commit(started[0])
+            if not stays:
+                # Its WAL is gone with it, and the file is another one.
+                started[0].close()
+
+    with pytest.raises(StorageError, match="began to work"):
+        export_snapshot(folder.folder, tables, on_ids=start)
+    assert known_snapshots(tables) == []
+    # Beside a router that works, and after it, all is of one moment.
+    report = export_snapshot(folder.folder, tables)
+    assert (report.is_new, report.id_count) == (True, 2)
+    if stays:
+        started[0].close()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        CorruptionError("records.sqlite", 0, "ids come out of order"),
+        sqlite3.DatabaseError("database disk image is malformed"),
+    ],
+)
+def test_damage_that_a_router_has_done_meanwhile_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    folder = RecordsFolder(tmp_path / "data")
+    folder.add(1, 2, 3)
+    folder.stop()
+
+    def torn(*_arguments: object) -> object:
+        os.utime(tmp_path / "data" / "records.sqlite")
+        raise error
+
+    monkeypatch.setattr(snapshots, "_claims", torn)
+    with pytest.raises(StorageError, match="began to work"):
+        export_snapshot(folder.folder, tmp_path / "tables")
+
+
 def test_row_groups_and_files_have_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshots, "ROW_GROUP_ROWS", 100)
     monkeypatch.setattr(snapshots, "_FILE_ROWS", 300)
-    monkeypatch.setattr(snapshots, "_PAGE_ROWS", 70)
+    monkeypatch.setattr(id_sets, "PAGE_ROWS", 70)
     folder = RecordsFolder(tmp_path / "data")
     folder.add(*range(500))
     folder.stop()
@@ -149,6 +217,25 @@ def test_row_groups_and_files_have_a_bound(tmp_path: Path, monkeypatch: pytest.M
     groups = [f.row_group(n).num_rows for f in footers for n in range(f.num_row_groups)]
     assert sorted(groups) == [67, *[100] * 6]
     assert sorted(footer.num_rows for footer in footers) == [67, 300, 300]
+
+
+def test_a_hundred_differences_in_fifty_million_ids_need_a_fifth_of_the_row_groups() -> None:
+    """By the size of row groups and of ranges alone, wherever the ids that differ are."""
+    count, chance = 50_000_000, random.Random(7)
+    depth = depth_for(count)
+    differs = np.zeros(1 << depth, np.bool_)
+    differs[[chance.randrange(1 << depth) for _ in range(100)]] = True
+    services = (b"s" * 24, b"s" * 24)
+    edges = [
+        (number * snapshots.ROW_GROUP_ROWS * (1 << 64) // count).to_bytes(9, "big")[1:].ljust(24)
+        for number in range(count // snapshots.ROW_GROUP_ROWS + 1)
+    ]
+    groups = [
+        RowGroup("file", number, snapshots.ROW_GROUP_ROWS, services, (first, last))
+        for number, (first, last) in enumerate(itertools.pairwise(edges))
+    ]
+    ranges = {(b"s" * 24, "M"): DifferingRanges(depth, differs)}
+    assert sum(can_have(group, ranges) for group in groups) <= 0.2 * len(groups)
 
 
 @pytest.mark.parametrize("step", [1, 2, 3])
@@ -192,12 +279,13 @@ def test_folders_without_sets_are_refused(tmp_path: Path) -> None:
         export_snapshot(str(tmp_path / "empty"), tmp_path / "tables")
     with pytest.raises(TableError, match="no snapshot"):
         snapshot_of(tmp_path / "tables", ASSOCIATIONS, "none")
-    import sqlite3
-
     with sqlite3.connect(tmp_path / "data" / "records.sqlite") as connection:
         connection.execute("PRAGMA user_version = 99")
     connection.close()
     with pytest.raises(NewerFormatError):
+        export_snapshot(folder.folder, tmp_path / "tables")
+    (tmp_path / "data" / "records.sqlite").write_bytes(b"")
+    with pytest.raises(ForeignFolderError, match="empty"):
         export_snapshot(folder.folder, tmp_path / "tables")
     (tmp_path / "data" / "records.sqlite").unlink()
     with pytest.raises(ForeignFolderError, match=r"records\.sqlite"):

@@ -11,8 +11,19 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncline.kernels import cell_places, cells, compiled, md5, ranges, rice, xxh3
+from syncline.kernels import (
+    cell_places,
+    cells,
+    compiled,
+    md5,
+    prefix_digests,
+    ranges,
+    rice,
+    segments,
+    xxh3,
+)
 from syncline.kernels.cell_places import CELL_COUNT_MAX, PlacesOfOne, densities, mix, places
+from syncline.values.digests import digest_of
 
 ids = st.binary(min_size=24, max_size=24)
 many_ids = st.lists(ids, max_size=60)
@@ -70,11 +81,54 @@ def test_the_loop_to_be_compiled_is_bit_exact(given_ids: list[bytes], seed: int)
 
 @given(st.lists(ids, min_size=1, max_size=2))
 def test_the_loop_of_md5_is_bit_exact(given_ids: list[bytes]) -> None:
-    words = xxh3.as_rows(b"".join(given_ids)).view("<u4")
-    digests = np.empty((len(words), 4), "<u4")
+    count = len(given_ids)
+    words, states = np.zeros((7, count), np.uint32), np.empty((4, count), np.uint32)
+    words[:6] = xxh3.as_rows(b"".join(given_ids)).view("<u4").T
     with np.errstate(over="ignore"):
-        md5._md5_compiled(words, md5.HASHING.plain, digests)
-    assert [row.tobytes() for row in digests] == [hashlib.md5(id_).digest() for id_ in given_ids]
+        md5.HASHING.plain(words, md5._INDICES, md5._CONSTANTS, md5._TURNS, md5._START_WORDS, states)
+    found = [row.tobytes() for row in np.ascontiguousarray(states.T).astype("<u4")]
+    assert found == [hashlib.md5(each).digest() for each in given_ids]
+
+
+@given(st.lists(st.lists(ids, min_size=1, max_size=5), max_size=8), st.integers(1, 7))
+def test_segments_come_to_what_their_ids_come_to_however_pieces_are_cut(
+    given_segments: list[list[bytes]], piece_rows: int
+) -> None:
+    rows = xxh3.as_rows(b"".join(each for segment in given_segments for each in segment))
+    lengths = [len(segment) for segment in given_segments]
+    starts = np.cumsum([0, *lengths])[:-1].astype(np.int64)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(md5, "PIECE_ROWS", piece_rows)
+        patch.setattr(md5, "_COMPILED_ROWS", piece_rows)
+        patch.setattr(prefix_digests, "_PIECE_ROWS", piece_rows)
+        md5s = md5.xor_md5_at(rows, starts)
+        counts, xor_high, xor_low, sums = prefix_digests.digests_at(rows, starts)
+    assert counts.tolist() == lengths
+    for place, segment in enumerate(given_segments):
+        expected = digest_of(segment)
+        assert md5s[place].tobytes() == expected.xor_md5
+        halves = np.array([xor_high[place], xor_low[place]], ">i8")
+        assert halves.tobytes() == expected.xor_xxh3
+        hashes = [xxhash.xxh3_128_intdigest(each) for each in segment]
+        for number, total in enumerate(sums[:, place].tolist()):
+            shift = 32 * (3 - number)
+            assert total == sum(each >> shift & 0xFFFF_FFFF for each in hashes)
+
+
+@given(st.integers(0, 40), st.integers(1, 9), st.sets(st.integers(1, 39)))
+def test_pieces_cover_every_row_and_name_its_segment(
+    row_count: int, piece_rows: int, cuts: set[int]
+) -> None:
+    starts = np.array(sorted({0, *(cut for cut in cuts if cut < row_count)}), np.int64)
+    of_row = np.searchsorted(starts, np.arange(row_count), "right") - 1
+    found: list[int] = []
+    for piece in segments.pieces(starts, row_count, piece_rows):
+        numbers = range(piece.segments.start, piece.segments.stop)
+        ends = [*piece.starts[1:].tolist(), piece.rows.stop - piece.rows.start]
+        for number, start, end in zip(numbers, piece.starts.tolist(), ends, strict=True):
+            assert end > start
+            found += [number] * (end - start)
+    assert found == of_row.tolist()
 
 
 @given(many_ids)

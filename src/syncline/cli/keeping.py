@@ -15,11 +15,13 @@ from syncline.cli.folders import (
     FolderArgument,
     clock_ms,
     format_of,
+    looked_at,
     whole_path,
     worked_on,
 )
 from syncline.cli.looking import EXIT_DAMAGED, read_whole
 from syncline.cli.output import JsonFlag, Output, bytes_text
+from syncline.cli.plan_repairs import repair_by_plan
 from syncline.cli.records_checks import (
     examine_records,
     facts_of,
@@ -50,8 +52,8 @@ from syncline.storage.copies import (
 )
 from syncline.storage.files import DiskFiles
 from syncline.storage.folder import LOCK_NAME
-from syncline.storage.inspection import Findings, Mends
-from syncline.storage.life import LIFE_BYTES, begin_life
+from syncline.storage.inspection import Describes, Findings, Mends
+from syncline.storage.life import LIFE_BYTES, begin_life, read_lives
 from syncline.storage.records.base import RecordsReport
 from syncline.storage.records.sqlite_salvage import Salvage
 
@@ -148,11 +150,15 @@ def restore(
     format_of(source)
     with output.progress("checking", manifest.byte_count) as bar:
         bar.run_out(check_copy(files, whole_path(source), manifest))
+    # Before anything is written: without its lives a copy could pass for another folder.
+    read_lives(files, whole_path(source))
     with output.progress("copying", manifest.byte_count) as bar:
         bar.run_out(copy_folder(files, whole_path(source), whole_path(target)))
     with output.progress("comparing", manifest.byte_count) as bar:
         bar.run_out(check_copy(files, whole_path(target), manifest))
-    begin_life(files, whole_path(target), secrets.token_bytes(LIFE_BYTES))
+    found = format_of(target)
+    seed = secrets.token_bytes(LIFE_BYTES)
+    begin_life(files, whole_path(target), found.store_id, seed, _end_of_log(target))
     if is_json:
         facts = {"files": len(manifest.files), "bytes": manifest.byte_count}
         output.json({"restored": whole_path(target)} | facts)
@@ -161,13 +167,36 @@ def restore(
         output.line(f"restored {len(manifest.files)} files, {size}, to {whole_path(target)}")
 
 
+def _end_of_log(folder: Path) -> int:
+    """Where the log of a store goes on when it is opened next; 0 if its kind has none."""
+    with looked_at(folder) as store:
+        end = store.describe().get("log_end") if isinstance(store, Describes) else None
+    return end if isinstance(end, int) else 0
+
+
 def repair(
     folder: FolderArgument = DEFAULT_FOLDER,
     apply: Annotated[bool, typer.Option("--apply", help="Do it; else only say what.")] = False,
+    plan: Annotated[
+        Path | None,
+        typer.Option("--plan", help="Mend the associations of a running router by this plan."),
+    ] = None,
+    url: UrlOption = None,
     is_json: JsonFlag = False,
 ) -> None:
-    """Keep what is readable of a damaged folder. Copies all of it before anything is changed."""
+    """Keep what is readable of a damaged folder. Copies all of it before anything is changed.
+
+    With --plan and --url, do what `pipeline reconcile --plan` found to a router while it serves.
+    """
     output = Output(is_json=is_json)
+    if (plan is None) != (url is None):
+        raise typer.BadParameter("--plan and --url belong together")
+    if plan is not None and folder != DEFAULT_FOLDER:
+        raise typer.BadParameter("a plan is carried out by a router; name no folder")
+    if plan is not None and url is not None:
+        if not repair_by_plan(output, plan, url, applies=apply):
+            raise typer.Exit(EXIT_DAMAGED)
+        return
     format_of(folder)
     before = _State(_read_or_explain(output, folder), examine_records(output, folder))
     if before.is_whole or not apply:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,12 +27,13 @@ from syncline.cli.records_checks import (
 )
 from syncline.cli.router_client import RouterClient, UrlOption
 from syncline.cli.tailing import Printed, read_folder, read_router
-from syncline.errors import RefusedError
+from syncline.errors import CorruptionError, RefusedError
 from syncline.server.health import damage_facts
 from syncline.storage.base import Damage, Store, StreamKind
 from syncline.storage.copies import MANIFEST_NAME, check_copy, folder_bytes, read_manifest
 from syncline.storage.files import DiskFiles
 from syncline.storage.inspection import Findings, read_everything, report
+from syncline.storage.life import Life, log_id, read_lives
 from syncline.storage.stored_documents import StoredDocument
 from syncline.values.ids import StreamId
 
@@ -65,6 +66,10 @@ def inspect(
         "format": found.version,
         "store_id": found.store_id.hex(),
     }
+    lives, damaged_life = _read_lives(folder)
+    if lives:
+        head |= {"log_id": log_id(found.store_id, lives).hex(), "restores": len(lives)}
+    about = replace(about, damage=(*about.damage, *damaged_life))
     damage = [damage_facts(each) for each in about.damage]
     if is_json:
         output.json(
@@ -222,8 +227,17 @@ def read_whole(output: Output, folder: Path) -> Findings:
                 _, byte_count = next(steps)
             except StopIteration as end:
                 findings: Findings = end.value
-                return findings
+                damaged_life = _read_lives(folder)[1]
+                return replace(findings, damage=(*findings.damage, *damaged_life))
             bar.advance(byte_count)
+
+
+def _read_lives(folder: Path) -> tuple[tuple[Life, ...], tuple[Damage, ...]]:
+    """Of a folder that was restored, as far as they can be read."""
+    try:
+        return read_lives(DiskFiles(), whole_path(folder)), ()
+    except CorruptionError as error:
+        return (), (Damage(error.file, error.offset, error.reason),)
 
 
 def tail(

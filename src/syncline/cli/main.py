@@ -61,6 +61,10 @@ VERBS: Final = {
         "syncline.cli.doctoring:doctor",
         "Say what is installed, what is missing, and how fast the disk makes things durable.",
     ),
+    "demo": Verb(
+        "syncline.cli.demo:demo",
+        "Run a router with a planted fault, then the pipeline; say what it found. Takes a minute.",
+    ),
     "pipeline": Verb("syncline.cli.pipelines:app", "Jobs on Spark over what routers wrote."),
     "document": Verb("syncline.cli.documents:app", "Look at documents, follow them, change them."),
     "queue": Verb("syncline.cli.smp_queues:app", "Make queues at an SMP router, send and receive."),

@@ -264,14 +264,17 @@ class Document:
 
     # Upkeep.
 
-    def send_again(self, now_ms: int) -> list[Subscription]:
-        """Those that have not answered for a while go back to what they acknowledged."""
+    def send_again(self, now_ms: int) -> list[tuple[Subscription, int]]:
+        """Those that have not answered for a while go back to what they acknowledged.
+
+        With each comes how far it had been sent before.
+        """
         silent = [
-            each
+            (each, each.sent)
             for each in self.subscriptions.values()
             if each.acked < each.sent and now_ms - each.progress_ms >= RESEND_MS
         ]
-        for each in silent:
+        for each, _ in silent:
             each.sent = each.acked
             each.progress_ms = now_ms
         return silent

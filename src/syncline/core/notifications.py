@@ -83,7 +83,14 @@ class Notifications(Subscriptions[Reader]):
         self._drop(queue)
         return super().deleted(queue, service, by=by)
 
-    def dissociated(self, queue: bytes, service: bytes, *, by: int) -> list[Effect]:
+    def associated(self, queue: bytes, service: bytes) -> list[Effect]:
+        effects = super().associated(queue, service)
+        if (waiting := self._waiting.get(queue)) is not None:
+            self._associate(queue, waiting, service)
+            self._make_due(queue, service)
+        return effects
+
+    def dissociated(self, queue: bytes, service: bytes, *, by: int | None = None) -> list[Effect]:
         if (waiting := self._waiting.get(queue)) is not None:
             self._associate(queue, waiting, None)
         return super().dissociated(queue, service, by=by)

@@ -146,7 +146,14 @@ class Subscriptions(Generic[R]):
             return []
         return [Deleted(reader.session, queue)]
 
-    def dissociated(self, queue: bytes, service: bytes, *, by: int) -> list[Effect]:
+    def associated(self, queue: bytes, service: bytes) -> list[Effect]:
+        """The queue was nobody's and is the service's from now on, and no session asked for that.
+
+        Who had subscribed to it has lost it. Whoever speaks for the service reads it: look.
+        """
+        return self._taken_from(self._subscribers.pop(queue, None), queue, None)
+
+    def dissociated(self, queue: bytes, service: bytes, *, by: int | None = None) -> list[Effect]:
         """The queue is nobody's from now on. `by`: the session that did it on the service's behalf.
 
         Another session that speaks for the service has lost it.
@@ -217,7 +224,7 @@ class Subscriptions(Generic[R]):
         self._sessions[owner.session].service = None
         return [ServiceEnded(owner.session, service)]
 
-    def _taken_from(self, reader: R | None, queue: bytes, by: int) -> list[Effect]:
+    def _taken_from(self, reader: R | None, queue: bytes, by: int | None) -> list[Effect]:
         if reader is None:
             return []
         reader.release(queue)

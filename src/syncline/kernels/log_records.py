@@ -13,6 +13,7 @@ that is not in it gives a row without a sequence, and its payload as it is.
 import struct
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -120,39 +121,222 @@ _ROW_BYTES[ACKNOWLEDGEMENTS] = _ACK_ROW.itemsize
 _ROW_BYTES[EVENTS] = _EVENT_ROW.itemsize
 
 
-@dataclass(frozen=True, slots=True)
 class RecordColumns:
-    """One array for each field, a row for each record or acknowledgement, in order."""
+    """One array for each field, a row for each record, acknowledgement or event, in order.
 
-    positions: Integers
-    parts: npt.NDArray[np.int32]
-    kinds: npt.NDArray[np.int8]
-    flags: npt.NDArray[np.int16]
-    # 24 bytes each. An event may be about none.
-    streams: Voids
-    has_stream: Flags
-    sequences: Integers
-    has_sequence: Flags
-    last: Integers
-    unread: npt.NDArray[np.int32]
-    times_ms: Integers
-    quotas: npt.NDArray[np.int32]
-    # Of events alone; of an event, what the log says of streams is not known.
-    is_event: Flags
-    events: npt.NDArray[np.int16]
-    sessions: Integers
-    firsts: Integers
-    details: Integers
-    # Where the body stands in the segment. Rows of acknowledgements and events have none.
-    body_starts: Integers
-    body_lengths: Integers
+    Each is made when it is first asked for: who counts rows by kind pays for nothing else.
+    """
+
+    def __init__(
+        self,
+        data: bytes,
+        segment_start: int,
+        offsets: Integers,
+        heads: npt.NDArray[Any],
+        which: Integers | None,
+        parts: Integers,
+    ) -> None:
+        self._data = data
+        self._segment_start = segment_start
+        # For each record where it starts, and its header.
+        self._offsets = offsets
+        self._heads = heads
+        # For each row the record that it is in; None: each record is one row.
+        self._which = which
+        self._parts = parts
 
     def __len__(self) -> int:
-        return len(self.positions)
+        return len(self._parts)
 
-    def taken(self, which: Flags) -> "RecordColumns":
+    @property
+    def data(self) -> bytes:
+        """The segment that bodies stand in."""
+        return self._data
+
+    def taken(self, rows: Flags) -> "RecordColumns":
         """Some of the rows."""
-        return RecordColumns(*(getattr(self, name)[which] for name in self.__slots__))
+        which = np.arange(len(self._parts)) if self._which is None else self._which
+        return RecordColumns(
+            self._data,
+            self._segment_start,
+            self._offsets,
+            self._heads,
+            which[rows],
+            self._parts[rows],
+        )
+
+    @cached_property
+    def positions(self) -> Integers:
+        return self._starts + self._segment_start
+
+    @cached_property
+    def parts(self) -> npt.NDArray[np.int32]:
+        return self._parts.astype(np.int32)
+
+    @cached_property
+    def kinds(self) -> npt.NDArray[np.int8]:
+        return (self._kind_bytes & _KIND_MASK).astype(np.int8)
+
+    @cached_property
+    def flags(self) -> npt.NDArray[np.int16]:
+        return (self._kind_bytes & ~_KIND_MASK).astype(np.int16)
+
+    @cached_property
+    def streams(self) -> Voids:
+        """24 bytes each. An event may be about none."""
+        found: Voids = self._of_rows(self._heads["stream"]).copy()
+        if self._has_acknowledgements:
+            found[self._is_acknowledgement] = self._acknowledged["stream"]
+        if self._has_events:
+            found[self.is_event] = self._told["stream"]
+        return found
+
+    @cached_property
+    def has_stream(self) -> Flags:
+        found = np.ones(len(self), np.bool_)
+        if self._has_events:
+            words = np.ascontiguousarray(self._told["stream"]).view("<u8").reshape(-1, 3)
+            found[self.is_event] = words.any(axis=1)
+        return found
+
+    @cached_property
+    def sequences(self) -> Integers:
+        """0 where there is none."""
+        found = self.last.copy()
+        acknowledged = _IS_ACKNOWLEDGED[self.kinds]
+        found[acknowledged] -= self.unread[acknowledged]
+        heads = gathered(self._data, self._payloads[self._has_head], _SEQUENCE)
+        found[self._has_head] = heads.astype(np.int64)
+        if self._has_events:
+            found[self.is_event] = self._told["last"].astype(np.int64)
+        found[~self.has_sequence] = 0
+        return found
+
+    @cached_property
+    def has_sequence(self) -> Flags:
+        # The writer never leaves a head out; a length is not trusted all the same.
+        needs_head: Flags = _HAS_HEAD[self.kinds]
+        found: Flags = ~_HAS_NO_SEQUENCE[self.kinds] & (self._has_head | ~needs_head)
+        return found
+
+    @cached_property
+    def last(self) -> Integers:
+        return (self._last_unread >> _UNREAD_SHIFT).astype(np.int64)
+
+    @cached_property
+    def unread(self) -> npt.NDArray[np.int32]:
+        return (self._last_unread & _UNREAD_MASK).astype(np.int32)
+
+    @cached_property
+    def times_ms(self) -> Integers:
+        found = (self._of_rows(self._heads["time_quota"]) >> _QUOTA_SHIFT).astype(np.int64)
+        if self._has_events:
+            found[self.is_event] = (self._told["time_kind"] >> _EVENT_SHIFT).astype(np.int64)
+        return found
+
+    @cached_property
+    def quotas(self) -> npt.NDArray[np.int32]:
+        return (self._of_rows(self._heads["time_quota"]) & _QUOTA_MASK).astype(np.int32)
+
+    # Of events alone; of an event, what the log says of streams is not known.
+
+    @cached_property
+    def is_event(self) -> Flags:
+        found: Flags = self.kinds == EVENTS
+        return found
+
+    @cached_property
+    def events(self) -> npt.NDArray[np.int16]:
+        return _spread(self.is_event, self._told["time_kind"] & _EVENT_MASK).astype(np.int16)
+
+    @cached_property
+    def sessions(self) -> Integers:
+        return _spread(self.is_event, self._told["session"])
+
+    @cached_property
+    def firsts(self) -> Integers:
+        return _spread(self.is_event, self._told["first"])
+
+    @cached_property
+    def details(self) -> Integers:
+        return _spread(self.is_event, self._told["detail"])
+
+    # Where the body stands in the segment. Rows of acknowledgements and events have none.
+
+    @cached_property
+    def body_starts(self) -> Integers:
+        return self._payloads + self._heads_skipped
+
+    @cached_property
+    def body_lengths(self) -> Integers:
+        return self._lengths - self._heads_skipped
+
+    # What several of them need.
+
+    def _of_rows(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """From a value for each record to one for each row."""
+        return values if self._which is None else values[self._which]
+
+    @cached_property
+    def _kind_bytes(self) -> npt.NDArray[np.int16]:
+        return (self._of_rows(self._heads["kind_length"]) >> _KIND_SHIFT).astype(np.int16)
+
+    @cached_property
+    def _starts(self) -> Integers:
+        return self._of_rows(self._offsets)
+
+    @cached_property
+    def _payloads(self) -> Integers:
+        return self._starts + HEADER_BYTES
+
+    @cached_property
+    def _lengths(self) -> Integers:
+        found = (self._of_rows(self._heads["kind_length"]) & _LENGTH_MASK).astype(np.int64)
+        if self._has_acknowledgements or self._has_events:
+            found[_ROW_BYTES[self.kinds] > 0] = 0
+        return found
+
+    @cached_property
+    def _has_head(self) -> Flags:
+        found: Flags = _HAS_HEAD[self.kinds] & (self._lengths >= _SEQUENCE.itemsize)
+        return found
+
+    @cached_property
+    def _heads_skipped(self) -> Integers:
+        return np.where(self._has_head, _SEQUENCE.itemsize, 0)
+
+    @cached_property
+    def _last_unread(self) -> npt.NDArray[np.uint64]:
+        found: npt.NDArray[np.uint64] = self._of_rows(self._heads["last_unread"]).copy()
+        if self._has_acknowledgements:
+            found[self._is_acknowledgement] = self._acknowledged["last_unread"]
+        return found
+
+    @cached_property
+    def _is_acknowledgement(self) -> Flags:
+        found: Flags = self.kinds == ACKNOWLEDGEMENTS
+        return found
+
+    @cached_property
+    def _has_acknowledgements(self) -> bool:
+        return bool(self._is_acknowledgement.any())
+
+    @cached_property
+    def _acknowledged(self) -> npt.NDArray[Any]:
+        return self._inner(self._is_acknowledgement, _ACK_ROW)
+
+    @cached_property
+    def _has_events(self) -> bool:
+        return bool(self.is_event.any())
+
+    @cached_property
+    def _told(self) -> npt.NDArray[Any]:
+        return self._inner(self.is_event, _EVENT_ROW)
+
+    def _inner(self, rows: Flags, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+        """What stands in the records of these rows, at their parts."""
+        places = self._payloads[rows] + self._parts[rows] * dtype.itemsize
+        return gathered(self._data, places, dtype)
 
 
 def record_offsets(data: bytes, at: int, end: int) -> list[int]:
@@ -161,85 +345,29 @@ def record_offsets(data: bytes, at: int, end: int) -> list[int]:
     unpack = _LENGTH.unpack_from
     add = offsets.append
     last = end - HEADER_BYTES
+    # A step for each record of a log: nothing is done in it that can be done afterwards.
     while at <= last:
-        (kind_length,) = unpack(data, at + _LENGTH_OFFSET)
-        behind = at + HEADER_BYTES + (kind_length & _LENGTH_MASK)
-        if behind > end:
-            break
         add(at)
-        at = behind
+        at += HEADER_BYTES + (unpack(data, at + _LENGTH_OFFSET)[0] & _LENGTH_MASK)
+    if at > end:
+        offsets.pop()
     return offsets
 
 
 def columns(data: bytes, segment_start: int, offsets: Integers) -> RecordColumns:
     """The fields of the records at `offsets`, ascending, each of which ends inside of `data`."""
     heads = gathered(data, offsets, HEADER)
-    lengths = (heads["kind_length"] & _LENGTH_MASK).astype(np.int64)
-    payloads = offsets + HEADER_BYTES
-    kind_bytes = (heads["kind_length"] >> _KIND_SHIFT).astype(np.int16)
-    kinds = (kind_bytes & _KIND_MASK).astype(np.int8)
-    streams, last_unread = heads["stream"], heads["last_unread"].astype(np.uint64)
-
-    row_bytes = _ROW_BYTES[kinds]
-    row_counts = np.where(row_bytes > 0, lengths // np.maximum(row_bytes, 1), 1)
-    parts = np.zeros(len(offsets), np.int64)
+    kind_lengths = heads["kind_length"]
+    row_bytes = _ROW_BYTES[(kind_lengths >> _KIND_SHIFT) & _KIND_MASK]
+    which, parts = None, np.zeros(len(offsets), np.int64)
     if row_bytes.any():
         # From one row for each record to one for each row in it.
+        lengths = (kind_lengths & _LENGTH_MASK).astype(np.int64)
+        row_counts = np.where(row_bytes > 0, lengths // np.maximum(row_bytes, 1), 1)
         which = np.repeat(np.arange(len(offsets)), row_counts)
         first_rows = np.cumsum(row_counts) - row_counts
         parts = np.arange(len(which)) - first_rows[which]
-        offsets, payloads, lengths = offsets[which], payloads[which], lengths[which]
-        heads, kinds, kind_bytes = heads[which], kinds[which], kind_bytes[which]
-        streams, last_unread, row_bytes = streams[which], last_unread[which], row_bytes[which]
-        is_acks = kinds == ACKNOWLEDGEMENTS
-        rows = gathered(data, payloads[is_acks] + parts[is_acks] * _ACK_ROW.itemsize, _ACK_ROW)
-        streams[is_acks], last_unread[is_acks] = rows["stream"], rows["last_unread"]
-        lengths = np.where(row_bytes > 0, 0, lengths)
-    is_event = kinds == EVENTS
-    told = gathered(data, payloads[is_event] + parts[is_event] * _EVENT_ROW.itemsize, _EVENT_ROW)
-    has_stream = np.ones(len(offsets), np.bool_)
-    if len(told):
-        streams[is_event] = told["stream"]
-        has_stream[is_event] = (
-            np.ascontiguousarray(told["stream"]).view(np.uint8).reshape(-1, 24).any(axis=1)
-        )
-
-    last = (last_unread >> _UNREAD_SHIFT).astype(np.int64)
-    unread = (last_unread & _UNREAD_MASK).astype(np.int32)
-    sequences, has_sequence = last.copy(), ~_HAS_NO_SEQUENCE[kinds]
-    acknowledged = _IS_ACKNOWLEDGED[kinds]
-    sequences[acknowledged] -= unread[acknowledged]
-    has_head = _HAS_HEAD[kinds] & (lengths >= _SEQUENCE.itemsize)
-    sequences[has_head] = gathered(data, payloads[has_head], _SEQUENCE).astype(np.int64)
-    sequences[is_event] = told["last"].astype(np.int64)
-    # The writer never leaves a head out; a length is not trusted all the same.
-    has_sequence &= has_head | ~_HAS_HEAD[kinds]
-    sequences[~has_sequence] = 0
-    heads_skipped = np.where(has_head, _SEQUENCE.itemsize, 0)
-    time_quota = heads["time_quota"].astype(np.uint64)
-    times_ms = (time_quota >> _QUOTA_SHIFT).astype(np.int64)
-    times_ms[is_event] = (told["time_kind"] >> _EVENT_SHIFT).astype(np.int64)
-    return RecordColumns(
-        offsets + segment_start,
-        parts.astype(np.int32),
-        kinds,
-        (kind_bytes & ~_KIND_MASK).astype(np.int16),
-        streams,
-        has_stream,
-        sequences,
-        has_sequence,
-        last,
-        unread,
-        times_ms,
-        (time_quota & _QUOTA_MASK).astype(np.int32),
-        is_event,
-        _spread(is_event, told["time_kind"] & _EVENT_MASK).astype(np.int16),
-        _spread(is_event, told["session"]),
-        _spread(is_event, told["first"]),
-        _spread(is_event, told["detail"]),
-        payloads + heads_skipped,
-        lengths - heads_skipped,
-    )
+    return RecordColumns(data, segment_start, offsets, heads, which, parts)
 
 
 def _spread(where: Flags, values: npt.NDArray[np.uint64]) -> Integers:

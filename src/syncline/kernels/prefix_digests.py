@@ -11,10 +11,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from syncline.kernels.ranges import keys
+from syncline.kernels.segments import Starts, pieces, segment_starts
 from syncline.kernels.xxh3 import Ids, Words, xxh3_128
 
 DEPTH_MAX: Final = 16
+# Rows in one piece: their hashes stay in the cache until they are summed.
+_PIECE_ROWS: Final = 16_384
 _HALF: Final = np.uint64(32)
 _LOW_HALF: Final = np.uint64(0xFFFF_FFFF)
 
@@ -39,8 +41,12 @@ def prefixes_of(ids: Ids, depth: int) -> npt.NDArray[np.uint16]:
     """The first `depth` bits of each id, 0 to 16 of them."""
     if depth == 0:
         return np.zeros(len(ids), np.uint16)
-    found: npt.NDArray[np.uint16] = (keys(ids) >> np.uint64(64 - depth)).astype(np.uint16)
-    return found
+    return first_bits(ids) >> np.uint16(DEPTH_MAX - depth)
+
+
+def first_bits(ids: Ids) -> npt.NDArray[np.uint16]:
+    """The first 16 of each id."""
+    return np.ascontiguousarray(ids).view(">u2")[:, 0].astype(np.uint16)
 
 
 def prefix_digests(ids: Ids, depth: int) -> PrefixDigests:
@@ -51,19 +57,27 @@ def prefix_digests(ids: Ids, depth: int) -> PrefixDigests:
         nothing = np.empty(0, np.int64)
         return PrefixDigests(nothing, nothing, nothing, nothing, np.empty((4, 0), np.int64))
     prefixes = prefixes_of(ids, depth)
-    high, low = xxh3_128(ids)
     if (prefixes[1:] < prefixes[:-1]).any():
         # Sorting 16-bit numbers takes one look at each.
         order = np.argsort(prefixes, kind="stable")
-        prefixes, high, low = prefixes[order], high[order], low[order]
-    starts = np.flatnonzero(np.concatenate(([True], prefixes[1:] != prefixes[:-1])))
-    return PrefixDigests(
-        prefixes[starts].astype(np.int64),
-        np.diff(starts, append=len(prefixes)),
-        np.bitwise_xor.reduceat(high, starts).view(np.int64),
-        np.bitwise_xor.reduceat(low, starts).view(np.int64),
-        np.stack([np.add.reduceat(part, starts).view(np.int64) for part in _parts(high, low)]),
-    )
+        prefixes, ids = prefixes[order], ids[order]
+    starts = segment_starts(prefixes[1:] != prefixes[:-1])
+    return PrefixDigests(prefixes[starts].astype(np.int64), *digests_at(ids, starts))
+
+
+def digests_at(ids: Ids, starts: Starts) -> tuple[Integers, Integers, Integers, Integers]:
+    """Counts, the halves of the XORs and the sums of each segment of ids."""
+    count = len(starts)
+    xors, sums = np.zeros((2, count), np.uint64), np.zeros((4, count), np.uint64)
+    for piece in pieces(starts, len(ids), _PIECE_ROWS):
+        high, low = xxh3_128(ids[piece.rows])
+        for xor, half in zip(xors, (high, low), strict=True):
+            xor[piece.segments] ^= np.bitwise_xor.reduceat(half, piece.starts)
+        for total, part in zip(sums, _parts(high, low), strict=True):
+            total[piece.segments] += np.add.reduceat(part, piece.starts)
+    counts = np.diff(starts, append=len(ids))
+    xor_high, xor_low = xors.view(np.int64)
+    return counts, xor_high, xor_low, sums.view(np.int64)
 
 
 def _parts(high: Words, low: Words) -> tuple[Words, Words, Words, Words]:

@@ -36,6 +36,13 @@ def record_batch(columns: Sequence[object], schema: pa.Schema) -> pa.RecordBatch
     return cast(pa.RecordBatch, _pa.RecordBatch.from_arrays(columns, schema=schema))
 
 
+def one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """All rows of these, of which there is at least one."""
+    if len(batches) == 1:
+        return batches[0]
+    return cast(pa.RecordBatch, _pa.concat_batches(batches))
+
+
 def table_of(columns: Mapping[str, object], schema: pa.Schema) -> pa.Table:
     return cast(pa.Table, _pa.table(columns, schema=schema))
 

@@ -1,15 +1,9 @@
-"""A repair plan: what to do to a router so that its sets are those of another snapshot.
+"""Writes repair plans; `syncline.storage.drift.repair_plans` says what they are, and reads them."""
 
-A text file, a JSON object a line (docs/formats/tables.md, "Repair plan"). The first line says what
-it is and how many lines follow; a plan that is cut short is known by that.
-"""
-
-import json
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from pyspark.sql import SparkSession
 
@@ -18,31 +12,10 @@ from syncline.pipeline.frames import read_version
 from syncline.pipeline.jobs.reconcile import MISSING, run_name
 from syncline.pipeline.schemas import DRIFT_ITEMS
 from syncline.pipeline.tables import Table
+from syncline.storage.drift.repair_plans import PlanHead, encode_head, encode_repair
 from syncline.values.ids import StreamId
-
-FORMAT: Final = "syncline repair plan"
-VERSION: Final = 1
-ASSOCIATE: Final = "associate"
-DISSOCIATE: Final = "dissociate"
-
-
-@dataclass(frozen=True, slots=True)
-class Repair:
-    """Make an id part of the set of a service, or take it out of it."""
-
-    action: str
-    service: bytes
-    role: str
-    id: bytes
-
-    def line(self) -> str:
-        facts = {
-            "action": self.action,
-            "service": str(StreamId(self.service)),
-            "role": self.role,
-            "id": str(StreamId(self.id)),
-        }
-        return json.dumps(facts)
+from syncline.values.queue_records import ServiceRole
+from syncline.values.repairs import Action, Repair
 
 
 def write_plan(spark: SparkSession, tables: Path, router: str, wanted: str, path: Path) -> int:
@@ -56,19 +29,15 @@ def write_plan(spark: SparkSession, tables: Path, router: str, wanted: str, path
         raise TableError(DRIFT_ITEMS.name, f"{router} and {wanted} were not reconciled yet")
     version = table.version().skipping("run", run, run)
     rows = read_version(spark, DRIFT_ITEMS, version).orderBy("service", "role", "id")
-    head = {
-        "format": FORMAT,
-        "version": VERSION,
-        "router": router,
-        "wanted": wanted,
-        "count": version.row_count,
-    }
+    head = PlanHead(router, wanted, version.row_count)
     draft = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         with draft.open("w", encoding="utf-8") as file:
-            file.write(json.dumps(head) + "\n")
+            file.write(encode_head(head))
             for repair in _repairs(cast(Iterable[Any], rows.toLocalIterator())):
-                file.write(repair.line() + "\n")
+                file.write(encode_repair(repair))
+            file.flush()
+            os.fsync(file.fileno())
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
@@ -77,5 +46,6 @@ def write_plan(spark: SparkSession, tables: Path, router: str, wanted: str, path
 
 def _repairs(rows: Iterable[Any]) -> Iterator[Repair]:
     for row in rows:
-        action = ASSOCIATE if row.verdict == MISSING else DISSOCIATE
-        yield Repair(action, bytes(row.service), row.role, bytes(row.id))
+        action = Action.ASSOCIATE if row.verdict == MISSING else Action.DISSOCIATE
+        service, id_ = StreamId(bytes(row.service)), StreamId(bytes(row.id))
+        yield Repair(action, service, ServiceRole(row.role), id_)

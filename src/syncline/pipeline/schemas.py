@@ -160,7 +160,11 @@ DOCUMENT_STATES: Final = TableSpec(
             *_RUN,
             pa.field("name", pa.string()),
             pa.field("kind", pa.string()),
+            pa.field("incarnation", pa.binary()),
+            pa.field("is_deleted", pa.bool_()),
             pa.field("up_to_seq", pa.int64()),
+            # Of the last row of the log that was about it.
+            pa.field("position", pa.int64()),
             pa.field("state", pa.binary()),
             pa.field("update_count", pa.int64()),
             pa.field("bytes_in", pa.int64()),
@@ -168,6 +172,12 @@ DOCUMENT_STATES: Final = TableSpec(
             # The router's own snapshots that were compared, and how many were something else.
             pa.field("checked_count", pa.int64()),
             pa.field("mismatch_count", pa.int64()),
+            # What is in the way of a state, or was.
+            pa.field("waiting_count", pa.int64()),
+            pa.field("gap_count", pa.int64()),
+            pa.field("damaged_count", pa.int64()),
+            pa.field("unfoldable_count", pa.int64()),
+            pa.field("is_too_large", pa.bool_()),
             pa.field("problem", pa.string()),
         ]
     ),
@@ -185,10 +195,12 @@ CONSUMER_HEALTH: Final = TableSpec(
             pa.field("store", pa.binary()),
             pa.field("stream", pa.binary()),
             pa.field("session", pa.int64()),
+            pa.field("joined_position", pa.int64()),
+            pa.field("joined_ms", pa.int64()),
             pa.field("acked_seq", pa.int64()),
             pa.field("head_seq", pa.int64()),
             pa.field("lag_ms", pa.int64()),
-            # healthy, relative or absolute
+            # healthy, relative, absolute, unknown or gone (pipeline.lag_state)
             pa.field("rule", pa.string()),
         ]
     ),
@@ -209,10 +221,31 @@ TRUNCATION_PLAN: Final = TableSpec(
             # reader, snapshot, unread, or nothing
             pa.field("held_by", pa.string()),
             pa.field("session", pa.int64()),
+            # How long that reader has owed an acknowledgement, as of the newest row of the log.
+            pa.field("lag_ms", pa.int64()),
+            pa.field("as_of_ms", pa.int64()),
             pa.field("reclaimable_count", pa.int64()),
             pa.field("reclaimable_bytes", pa.int64()),
             pa.field("held_bytes", pa.int64()),
             pa.field("oldest_held_ms", pa.int64()),
+        ]
+    ),
+    ("run",),
+)
+
+# What the next run of the audit needs of the rows that were read: nothing old is read again.
+DELIVERY_CARRY: Final = TableSpec(
+    "delivery_carry",
+    schema_of(
+        [
+            *_RUN,
+            pa.field("code", pa.int16()),
+            pa.field("session", pa.int64()),
+            pa.field("position", pa.int64()),
+            pa.field("time_ms", pa.int64()),
+            pa.field("first", pa.int64()),
+            pa.field("last", pa.int64()),
+            pa.field("detail", pa.int64()),
         ]
     ),
     ("run",),
@@ -232,6 +265,7 @@ _TABLES: Final = {
         DOCUMENT_STATES,
         CONSUMER_HEALTH,
         TRUNCATION_PLAN,
+        DELIVERY_CARRY,
     )
 }
 

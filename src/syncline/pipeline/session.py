@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOCAL_MASTER: Final = "local[*]"
-_PACKAGES: Final = ("pyspark", "pyarrow", "pandas", "deltalake")
+_PACKAGES: Final = ("pyspark", "pyarrow", "pandas", "deltalake", "matplotlib")
 _LOG_SETTINGS: Final = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr

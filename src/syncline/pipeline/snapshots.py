@@ -4,15 +4,19 @@ Read from `records.sqlite` of a data folder, of a running router too, or of a ba
 transaction, and without changing a byte of it. The sets come sorted from the index; they are
 written as they come, and the digests of their ranges with them.
 
+A file without a WAL is read as one that nobody changes. If a router begins to work on it meanwhile,
+what was read may be of several moments, and the snapshot is not taken.
+
 The rows of `associations` are committed last: a snapshot that has them has all the rest.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from sqlite3 import Connection
+from sqlite3 import Error as SqliteError
 from types import TracebackType
 from typing import Any, Final, Self, cast
 
@@ -20,15 +24,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from syncline.errors import CorruptionError, ForeignFolderError
+from syncline.core.reconciliation.sets import END
+from syncline.errors import ForeignFolderError, StorageError
 from syncline.kernels.prefix_digests import DigestSums, Integers, PrefixDigests, depth_for
 from syncline.kernels.xxh3 import ID_BYTES, Ids
 from syncline.pipeline.arrow import names_and_types, table_of, without
 from syncline.pipeline.schemas import ASSOCIATIONS, CLAIMS, RANGE_DIGESTS
 from syncline.pipeline.sources.rows import fixed_binary
 from syncline.pipeline.tables import Load, Table, TableSpec
+from syncline.storage.drift.repair_plans import STORE_CHARACTERS
 from syncline.storage.files import DiskFiles
 from syncline.storage.folder import read_format
+from syncline.storage.id_sets import SqliteIdSet
 from syncline.storage.records.schema import FILE_NAME
 from syncline.storage.records.sqlite_connection import (
     check_schema,
@@ -36,11 +43,12 @@ from syncline.storage.records.sqlite_connection import (
     explained,
     snapshot,
 )
+from syncline.storage.records.sqlite_sets import numbered_set
+from syncline.values.queue_records import ServiceRole
 
 # Few enough that a range that differs costs little to read, many enough to compress.
 ROW_GROUP_ROWS: Final = 65_536
 _FILE_ROWS: Final = 64 * ROW_GROUP_ROWS
-_PAGE_ROWS: Final = 65_536
 _SOURCE: Final = "snapshot"
 
 _CLAIMS_SELECT: Final = """
@@ -49,8 +57,6 @@ _CLAIMS_SELECT: Final = """
     FROM services JOIN digests ON service = number
     WHERE role IN ('M', 'N') ORDER BY service_id
 """
-# By role: the column of the service, and that of the id that stands for a queue in its set.
-_COLUMNS: Final = {"M": ("service", "recipient_id"), "N": ("notifier_service", "notifier_id")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,33 +85,75 @@ def export_snapshot(
     """Take a snapshot. `on_ids` hears how many ids were written just now.
 
     The same sets in the same version give the same name, and are taken once. Raises
-    ForeignFolderError for a folder without records, NewerFormatError, CorruptionError.
+    ForeignFolderError for a folder without records, NewerFormatError, CorruptionError, and
+    StorageError if a router begins to work on a folder that none worked on before.
     """
     store_id, path = _records_of(folder)
-    has_wal = Path(f"{path}-wal").exists()
+    before = _FileState.of(path)
     with (
-        closing(connect_only_to_look(path, has_wal=has_wal)) as connection,
+        closing(connect_only_to_look(path, has_wal=before.has_wal)) as connection,
         explained(path, "reading"),
         snapshot(connection),
+        ExitStack() as loads,
     ):
-        check_schema(connection, folder, path)
-        claims = _claims(connection)
-        name = snapshot_name(store_id, claims)
-        progress = {f"{_SOURCE}/{name}": 1}
-        with ExitStack() as stack:
-            ids = stack.enter_context(Table(tables, ASSOCIATIONS).begin(progress))
+        if check_schema(connection, folder, path) == 0:
+            raise ForeignFolderError(folder, f"its {FILE_NAME} is empty")
+        with _left_alone(path, before):
+            claims = _claims(connection)
+            name = snapshot_name(store_id, claims)
+            progress = {f"{_SOURCE}/{name}": 1}
+            ids = loads.enter_context(Table(tables, ASSOCIATIONS).begin(progress))
             if ids.is_done:
-                count = sum(_count(connection, claim) for claim in claims)
+                count = sum(_set_of(connection, claim, path).size() for claim in claims)
                 return SnapshotReport(name, len(claims), count, False)
-            ranges = stack.enter_context(Table(tables, RANGE_DIGESTS).begin(progress))
-            claimed = stack.enter_context(Table(tables, CLAIMS).begin(progress))
-            id_count = _write_sets(connection, claims, name, ids, ranges, on_ids)
-            _write_claims(claims, name, claimed)
-            lineage = {"job": _SOURCE, "inputs": {"store": store_id.hex()}}
-            for load in (claimed, ranges, ids):
-                if not load.is_done:
-                    load.commit(lineage)
+            ranges = loads.enter_context(Table(tables, RANGE_DIGESTS).begin(progress))
+            claimed = loads.enter_context(Table(tables, CLAIMS).begin(progress))
+            sets = [(claim, _set_of(connection, claim, path)) for claim in claims]
+            id_count = _write_sets(sets, name, ids, ranges, on_ids)
+        _write_claims(claims, name, claimed)
+        lineage = {"job": _SOURCE, "inputs": {"store": store_id.hex()}}
+        for load in (claimed, ranges, ids):
+            if not load.is_done:
+                load.commit(lineage)
     return SnapshotReport(name, len(claims), id_count, True)
+
+
+@dataclass(frozen=True, slots=True)
+class _FileState:
+    """What changes when somebody works on a file of records."""
+
+    has_wal: bool
+    file: tuple[int, int, int]
+
+    @classmethod
+    def of(cls, path: str) -> Self:
+        found = Path(path).stat()
+        has_wal = Path(f"{path}-wal").exists()
+        return cls(has_wal, (found.st_ino, found.st_size, found.st_mtime_ns))
+
+
+@contextmanager
+def _left_alone(path: str, before: _FileState) -> Generator[None]:
+    """Raises StorageError if somebody began to work on a file that nobody worked on before."""
+    if before.has_wal:
+        # Then SQLite sees to it that one moment is read.
+        yield
+        return
+    try:
+        yield
+    except (StorageError, SqliteError) as error:
+        # Damage, maybe, that is none.
+        if _FileState.of(path) != before:
+            raise _begun(path) from error
+        raise
+    if _FileState.of(path) != before:
+        raise _begun(path)
+
+
+def _begun(path: str) -> StorageError:
+    return StorageError(
+        f"a router began to work on {path} while it was read; take the snapshot again"
+    )
 
 
 def snapshot_name(store_id: bytes, claims: Sequence[Claim]) -> str:
@@ -113,7 +161,7 @@ def snapshot_name(store_id: bytes, claims: Sequence[Claim]) -> str:
     known = sha256()
     for claim in claims:
         known.update(claim.service + claim.role.encode() + repr(claim.numbers).encode())
-    return f"{store_id.hex()[:8]}-{known.hexdigest()[:16]}"
+    return f"{store_id.hex()[:STORE_CHARACTERS]}-{known.hexdigest()[:16]}"
 
 
 def _records_of(folder: str) -> tuple[bytes, str]:
@@ -134,27 +182,12 @@ def _claims(connection: Connection) -> list[Claim]:
     return claims
 
 
-def _count(connection: Connection, claim: Claim) -> int:
-    service, _ = _COLUMNS[claim.role]
-    query = f"SELECT count(*) FROM queues WHERE {service} = ?"
-    return int(connection.execute(query, (claim.number,)).fetchone()[0])
-
-
-def _pages(connection: Connection, claim: Claim) -> Iterator[Ids]:
-    """The ids of a set in order."""
-    service, member = _COLUMNS[claim.role]
-    query = f"SELECT {member} FROM queues WHERE {service} = ? ORDER BY {member}"
-    cursor = connection.execute(query, (claim.number,))
-    while page := cursor.fetchmany(_PAGE_ROWS):
-        joined = b"".join([row[0] for row in page])
-        if len(joined) != len(page) * ID_BYTES:
-            raise CorruptionError(FILE_NAME, 0, f"an id does not have {ID_BYTES} bytes")
-        yield np.frombuffer(joined, np.uint8).reshape(-1, ID_BYTES)
+def _set_of(connection: Connection, claim: Claim, path: str) -> SqliteIdSet:
+    return numbered_set(connection, claim.number, ServiceRole(claim.role), path)
 
 
 def _write_sets(
-    connection: Connection,
-    claims: Sequence[Claim],
+    sets: Sequence[tuple[Claim, SqliteIdSet]],
     name: str,
     ids: Load,
     ranges: Load,
@@ -162,10 +195,9 @@ def _write_sets(
 ) -> int:
     id_count = 0
     with RowWriter(ids, name) as id_rows, RowWriter(ranges, name) as range_rows:
-        for claim in claims:
-            count = _count(connection, claim)
-            sums = DigestSums(depth_for(count))
-            for page in _pages(connection, claim):
+        for claim, members in sets:
+            sums = DigestSums(depth_for(members.size()))
+            for page in members.iterate(b"", END):
                 sums.add(page)
                 id_rows.add(association_rows(claim.service, claim.role, page))
                 on_ids(len(page))

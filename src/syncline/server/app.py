@@ -25,7 +25,7 @@ from syncline.server.committer import Committer
 from syncline.server.config import check_token
 from syncline.server.document_faces import open_documents
 from syncline.server.documents import Documents
-from syncline.server.events import note_start
+from syncline.server.events import Events, note_start
 from syncline.server.gathering import WebSockets
 from syncline.server.health import Health, Stage
 from syncline.server.hot_backup import HotBackup
@@ -33,15 +33,17 @@ from syncline.server.housekeeping import Housekeeping
 from syncline.server.listener import QuietServer, listen, make_server
 from syncline.server.logs import Log
 from syncline.server.metrics import Metrics
-from syncline.server.queues import Queues
+from syncline.server.queues import SESSION, Queues
 from syncline.server.settings import Settings
 from syncline.server.smp.assembly import Smp, Web, listen_for_smp, open_records
 from syncline.server.tokens import Tokens
-from syncline.storage.base import Store
+from syncline.storage.base import Store, TellsExpiry
 from syncline.storage.files import DiskFiles
+from syncline.storage.folder import read_format
 from syncline.storage.inspection import BacksUp
-from syncline.storage.life import read_life
+from syncline.storage.life import Life, read_lives
 from syncline.storage.opening import open_store
+from syncline.values.events import Face
 
 # New objects before rubbish in cycles is looked for; there is little of it (bench: documents).
 _COLLECTION_OBJECT_COUNT = 10_000
@@ -162,11 +164,15 @@ class Router:
         url: str,
         smp_listener: socket.socket | None,
     ) -> int:
+        life = self._read_life(store)
         committer = Committer.on_thread(store)
-        if self._settings.audit_events:
-            note_start(store, clock_ms())
         queues = Queues(
-            store, committer, clock_ms, secrets.token_bytes, self._settings.queues_quota_default
+            store,
+            committer,
+            clock_ms,
+            secrets.token_bytes,
+            self._settings.queues_quota_default,
+            self._begin_events(store, life),
         )
         smp = None if smp_listener is None else await self._open_smp(store, committer, queues)
         housekeeping = Housekeeping(
@@ -185,7 +191,7 @@ class Router:
         self._health.watch(store, committer, queues)
         documents: Documents | None = None
         if self._settings.documents_enabled:
-            documents = self._open_documents(store, committer, queues)
+            documents = self._open_documents(store, committer, queues, life)
             housekeeping.on_relief.append(documents.patience.relieve)
         records = None if smp is None else smp.records
         self._api.attach(
@@ -204,7 +210,7 @@ class Router:
             housekeeping.on_beat.append(smp.keep_house)
             web = Web(server, self._web_sockets)
             address = str(smp.start(smp.identity(), smp_listener, web))
-            self._api.smp.attach(smp.router, address)
+            self._api.smp.attach(smp.router, address, self._store_id())
             self._metrics.watch_smp(smp)
         _spare_collections()
         stats = store.stats()
@@ -237,7 +243,29 @@ class Router:
         self._log.info("stopped")
         return EXIT_STOPPED
 
-    def _open_documents(self, store: Store, committer: Committer, queues: Queues) -> Documents:
+    def _read_life(self, store: Store) -> Life | None:
+        """That of a folder that was restored. Raises CorruptionError."""
+        try:
+            lives = read_lives(self._files, self._folder)
+        except StorageError:
+            store.close()
+            raise
+        return lives[-1] if lives else None
+
+    def _begin_events(self, store: Store, life: Life | None) -> Events | None:
+        """Note the start; return where the operator's API notes what it hands out."""
+        is_wanted = self._settings.audit_events
+        events = Events.of(store, clock_ms, Face.HTTP, is_wanted=is_wanted)
+        if events is not None:
+            note_start(store, clock_ms(), life)
+            events.connected(SESSION)
+            if isinstance(store, TellsExpiry):
+                store.on_expired = events.expired
+        return events
+
+    def _open_documents(
+        self, store: Store, committer: Committer, queues: Queues, life: Life | None
+    ) -> Documents:
         documents = open_documents(
             self._web_sockets,
             self._settings,
@@ -247,7 +275,7 @@ class Router:
             clock_ms,
             secrets.token_bytes,
             queues.pressure.set,
-            read_life(self._files, self._folder),
+            b"" if life is None else life.seed,
         )
         self._metrics.watch_documents(documents)
         self._api.documents.attach(documents, committer)
@@ -258,6 +286,13 @@ class Router:
             open_records, self._settings, self._folder, self._files, self._log
         )
         return Smp(self._settings, store, committer, records, queues, clock_ms, self._log)
+
+    def _store_id(self) -> bytes | None:
+        """What the folder is known by; a store in memory is not known for long."""
+        if self._settings.store_kind == "memory":
+            return None
+        found = read_format(self._folder, self._files)
+        return None if found is None else found.store_id
 
     def _free_bytes(self) -> int:
         # A store in memory has no folder, and no disk that could be full.

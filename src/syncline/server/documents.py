@@ -267,6 +267,10 @@ class Documents:
             raise
         if isinstance(result, Repeated):
             self.counters.repeated_count += 1
+            if self._events is not None:
+                # Of each author only the newest is remembered.
+                seq = result.seq if clock == result.clock else 0
+                self._events.repeated(document.stream, member.connection, seq)
             return result
         self.counters.mutation_count += 1
         if not self._has_asked:
@@ -409,7 +413,8 @@ class Documents:
             member.documents.pop(document.name, None)
             member.behind.pop(document.name, None)
             if self._events is not None:
-                self._events.unsubscribed(document.stream, member.connection)
+                head = document.machine.head
+                self._events.unsubscribed(document.stream, member.connection, head)
             reader.member.listener.ended(document, reader.subscription, error)
 
     # Upkeep.
@@ -468,12 +473,11 @@ class Documents:
         for subscription in machine.evict(now_ms):
             if (reader := document.readers.get(subscription.connection)) is not None:
                 self._evict(document, reader)
-        for subscription in machine.send_again(now_ms):
+        for subscription, sent in machine.send_again(now_ms):
             self.counters.resent_count += 1
-            if self._events is not None:
-                number, acked = subscription.connection, subscription.acked
-                self._events.sent_again(document.stream, number, acked + 1, machine.head)
-            self.feed(document.readers[subscription.connection].member, document.name)
+            reader = document.readers[subscription.connection]
+            reader.resent_to = max(reader.resent_to, sent)
+            self.feed(reader.member, document.name)
         machine.unpark_before(now_ms - self.options.resume_ms)
         document.truncate()
         lingers_until_ms = document.changed_ms + LINGER_MS
@@ -500,8 +504,8 @@ class Documents:
         document.evicted_count += 1
         member = reader.member
         if self._events is not None:
-            subscription = reader.subscription
-            self._events.evicted(document.stream, member.connection, subscription.acked)
+            head, acked = document.machine.head, reader.subscription.acked
+            self._events.evicted(document.stream, member.connection, head, acked)
         member.documents.pop(document.name, None)
         member.behind.pop(document.name, None)
         document.leave(reader.subscription.connection)

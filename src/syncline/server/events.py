@@ -6,20 +6,23 @@ the next batch, within a second.
 """
 
 from collections.abc import Callable, Iterable
-from hashlib import blake2b
 
 from syncline.storage.base import NotesEvents, Store
-from syncline.values.events import EVENT_ROW, NO_STREAM, EventKind, Face, encode_event
+from syncline.storage.life import Life
+from syncline.values.events import (
+    EVENT_ROW,
+    NO_STREAM,
+    EventKind,
+    Face,
+    Reason,
+    author_number,
+    encode_event,
+)
 
 _SESSION_BITS = 4
 _DELIVERED = int(EventKind.DELIVERED)
 _ACKNOWLEDGED = int(EventKind.ACKNOWLEDGED)
 _pack = EVENT_ROW.pack
-
-
-def author_number(author: str) -> int:
-    """By which an author is known in events; the name itself is in the entries it wrote."""
-    return int.from_bytes(blake2b(author.encode(), digest_size=8).digest(), "little")
 
 
 def service_number(service_id: bytes) -> int:
@@ -49,23 +52,40 @@ class Events:
     def disconnected(self, number: int) -> None:
         self._add(EventKind.DISCONNECTED, NO_STREAM, number)
 
-    def subscribed(self, stream: bytes, number: int, first: int = 0, author: str = "") -> None:
+    def subscribed(
+        self,
+        stream: bytes,
+        number: int,
+        first: int = 0,
+        author: str | None = None,
+        *,
+        acknowledges: bool = True,
+    ) -> None:
         self._add(
             EventKind.SUBSCRIBED,
             stream,
             number,
             first,
-            detail=author_number(author) if author else 0,
+            int(acknowledges),
+            0 if author is None else author_number(author),
         )
 
-    def unsubscribed(self, stream: bytes, number: int) -> None:
-        self._add(EventKind.UNSUBSCRIBED, stream, number)
+    def unsubscribed(self, stream: bytes, number: int, last: int = 0) -> None:
+        """`last`: the highest sequence that was there for it, 0 if that is not known.
+
+        The row comes at the end of its batch, behind updates that came after it had left.
+        """
+        self._add(EventKind.UNSUBSCRIBED, stream, number, last=last)
 
     # These two run for each message, so they are spelled out (bench: queues).
 
-    def delivered(self, stream: bytes, number: int, first: int, last: int) -> None:
+    def delivered(
+        self, stream: bytes, number: int, first: int, last: int, own_count: int = 0
+    ) -> None:
+        """`own_count` of them it wrote itself: it was told that they are stored, if anything."""
         session = number << _SESSION_BITS | self._face
-        self._note(_pack(self._clock_ms() << 8 | _DELIVERED, stream, session, first, last, 0))
+        time_kind = self._clock_ms() << 8 | _DELIVERED
+        self._note(_pack(time_kind, stream, session, first, last, own_count))
 
     def acknowledged(self, stream: bytes, number: int, last: int) -> None:
         session = number << _SESSION_BITS | self._face
@@ -74,17 +94,29 @@ class Events:
     def delivered_to_all(
         self, stream: bytes, numbers: Iterable[int], first: int, last: int
     ) -> None:
-        """Spelled out: it runs once for each reader of each update (bench: documents)."""
+        """To those who wrote none of them.
+
+        Spelled out: it runs once for each reader of each update (bench: documents).
+        """
         note, face = self._note, self._face
         time_kind = self._clock_ms() << 8 | _DELIVERED
         for number in numbers:
             note(_pack(time_kind, stream, number << _SESSION_BITS | face, first, last, 0))
 
     def sent_again(self, stream: bytes, number: int, first: int, last: int) -> None:
+        """Right before the delivery is noted that repeats them."""
         self._add(EventKind.RESENT, stream, number, first, last)
 
-    def evicted(self, stream: bytes, number: int, last: int) -> None:
-        self._add(EventKind.EVICTED, stream, number, last=last)
+    def repeated(self, stream: bytes, number: int, seq: int) -> None:
+        """0 for a sequence that is not known any more."""
+        self._add(EventKind.REPEATED, stream, number, last=seq)
+
+    def expired(self, stream: bytes, last: int, reason: Reason = Reason.AGE) -> None:
+        self._add(EventKind.EXPIRED, stream, 0, last=last, detail=reason)
+
+    def evicted(self, stream: bytes, number: int, head: int, last: int) -> None:
+        """`head` as `last` of `unsubscribed`."""
+        self._add(EventKind.EVICTED, stream, number, head, last)
 
     def moved(self, entity_id: bytes, former: bytes | None, service: bytes | None) -> None:
         """A queue, or a notifier, from one service to another, or to none."""
@@ -109,7 +141,12 @@ class Events:
         self._note(encode_event(kind, self._clock_ms(), stream, session, first, last, detail))
 
 
-def note_start(store: Store, now_ms: int) -> None:
-    """Every session that was noted before is over."""
-    if isinstance(store, NotesEvents):
+def note_start(store: Store | NotesEvents, now_ms: int, life: Life | None = None) -> None:
+    """Every session that was noted before is over. `life`: that of a folder that was restored."""
+    if not isinstance(store, NotesEvents):
+        return
+    if life is None:
         store.note_event(encode_event(EventKind.STARTED, now_ms))
+        return
+    former = life.former.ljust(len(NO_STREAM), b"\0")
+    store.note_event(encode_event(EventKind.STARTED, now_ms, former, first=life.branch))

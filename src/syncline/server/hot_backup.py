@@ -19,6 +19,7 @@ from syncline.storage.base import Store
 from syncline.storage.copies import CopyManifest, check_empty, copy_certificates, write_manifest
 from syncline.storage.files import Files
 from syncline.storage.inspection import BacksUp
+from syncline.storage.life import copy_life
 from syncline.values.limits import MIB
 
 _PROGRESS_BYTES = 8 * MIB
@@ -89,6 +90,7 @@ class HotBackup:
         if self._records is not None:
             yield from self._records.backup(target)
         yield from copy_certificates(self._files, self._folder, target)
+        copy_life(self._files, self._folder, target)
 
 
 def _advance(steps: Iterator[int]) -> int | None:

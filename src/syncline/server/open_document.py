@@ -104,7 +104,7 @@ class Member:
 class Reader:
     """One subscription and where its updates go."""
 
-    __slots__ = ("dialect", "document", "member", "subscription", "way")
+    __slots__ = ("dialect", "document", "member", "resent_to", "subscription", "way")
 
     def __init__(
         self, document: "OpenDocument", subscription: Subscription, member: Member
@@ -115,6 +115,8 @@ class Reader:
         # Looked up for each reader of each update.
         self.way = member.way
         self.dialect = member.dialect
+        # It was handed everything up to here before it was sent back to what it acknowledged.
+        self.resent_to = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +286,7 @@ class OpenDocument:
         epoch = 0
         frames = b""
         handed: list[Subscription] = []
+        authors_handed: list[Subscription] = []
         behind: list[Reader] = []
         for reader in self.readers.values():
             subscription = reader.subscription
@@ -292,25 +295,37 @@ class OpenDocument:
                 continue
             if subscription.author in authors:
                 own = self._frames(reader, updates)
-                is_handed = not own or reader.way.offer_framed(own)
-            else:
-                if reader.dialect is not dialect or subscription.epoch != epoch:
-                    # Nearly all are told the same in the same words, one after the other.
-                    dialect, epoch = reader.dialect, subscription.epoch
-                    key = (id(dialect), epoch)
-                    if key not in frames_of:
-                        frames_of[key] = self._frames(reader, updates)
-                    frames = frames_of[key]
-                is_handed = reader.way.offer_framed(frames)
-            if is_handed:
+                if not own or reader.way.offer_framed(own):
+                    authors_handed.append(subscription)
+                else:
+                    behind.append(reader)
+                continue
+            if reader.dialect is not dialect or subscription.epoch != epoch:
+                # Nearly all are told the same in the same words, one after the other.
+                dialect, epoch = reader.dialect, subscription.epoch
+                key = (id(dialect), epoch)
+                if key not in frames_of:
+                    frames_of[key] = self._frames(reader, updates)
+                frames = frames_of[key]
+            if reader.way.offer_framed(frames):
                 handed.append(subscription)
             else:
                 behind.append(reader)
         machine.handed_to_head(handed, now_ms)
-        if self._events is not None and handed:
+        machine.handed_to_head(authors_handed, now_ms)
+        if self._events is not None:
             numbers = [subscription.connection for subscription in handed]
             self._events.delivered_to_all(self.stream, numbers, old_head + 1, machine.head)
+            for subscription in authors_handed:
+                self._note_delivery(self._events, subscription, updates)
         return behind
+
+    def _note_delivery(
+        self, events: Events, subscription: Subscription, updates: list[Update]
+    ) -> None:
+        own_count = sum(update.author == subscription.author for update in updates)
+        first, last = updates[0].seq, updates[-1].seq
+        events.delivered(self.stream, subscription.connection, first, last, own_count)
 
     def _frames(self, reader: Reader, updates: list[Update]) -> bytes:
         dialect, subscription = reader.dialect, reader.subscription
@@ -343,8 +358,10 @@ class OpenDocument:
             reader.way.send_framed(frames)
         machine.handed_over(subscription, updates[-1].seq, now_ms)
         if self._events is not None:
-            number, last = subscription.connection, updates[-1].seq
-            self._events.delivered(self.stream, number, updates[0].seq, last)
+            first, last = updates[0].seq, min(updates[-1].seq, reader.resent_to)
+            if first <= last:
+                self._events.sent_again(self.stream, subscription.connection, first, last)
+            self._note_delivery(self._events, subscription, updates)
         return bool(machine.pending(subscription))
 
     def _take(self, from_seq: int, count: int) -> list[Update]:
@@ -365,7 +382,13 @@ class OpenDocument:
         reader = self.readers[member.connection] = Reader(self, subscription, member)
         if self._events is not None:
             first = subscription.sent + 1
-            self._events.subscribed(self.stream, member.connection, first, subscription.author)
+            self._events.subscribed(
+                self.stream,
+                member.connection,
+                first,
+                subscription.author,
+                acknowledges=subscription.acknowledges,
+            )
         return reader
 
     def leave(self, connection: int, *, parked_ms: int | None = None) -> None:
@@ -377,7 +400,7 @@ class OpenDocument:
         if reader is None:
             return
         if self._events is not None:
-            self._events.unsubscribed(self.stream, connection)
+            self._events.unsubscribed(self.stream, connection, self.machine.head)
         if parked_ms is not None:
             self.machine.park(connection, parked_ms)
         else:

@@ -8,7 +8,7 @@ Every face that works with queues comes through here, so that all keep the same 
 """
 
 import asyncio
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +23,7 @@ from syncline.errors import (
     SynclineError,
 )
 from syncline.server.committer import Committer
+from syncline.server.events import Events
 from syncline.server.listing import page_of
 from syncline.storage.applying import stage
 from syncline.storage.base import Entry, Store, StreamKind, StreamState
@@ -32,6 +33,8 @@ from syncline.values.records import AppendEntry, CreateStream, DeleteStream, Rec
 
 # How long a producer waits for upkeep that is behind before it is told to come again.
 BUSY_SECONDS_MAX = 10.0
+# Requests have no session that could be told apart: in events all of them are this one.
+SESSION = 1
 
 
 @dataclass(slots=True)
@@ -52,6 +55,7 @@ class Queues:
         clock_ms: Callable[[], int],
         random_bytes: Callable[[int], bytes],
         quota_default: int = limits.queue_quota_default,
+        events: Events | None = None,
     ) -> None:
         # Why new messages are refused for now; reading and acknowledging free space and go on.
         self.shortage: StoreFullError | None = None
@@ -60,6 +64,7 @@ class Queues:
         self._clock_ms = clock_ms
         self._random_bytes = random_bytes
         self._quota_default = quota_default
+        self._events = events
         # Set while a producer waits for upkeep; whoever does the upkeep calls `relieve`.
         self.pressure = asyncio.Event()
         self._relief = asyncio.Event()
@@ -129,6 +134,15 @@ class Queues:
         self, stream: StreamId, request: ReadRequest, wait_seconds: float = 0.0
     ) -> list[Entry]:
         """Durable messages, in order. With none there, wait for one for so long."""
+        found = await self._read(stream, request, wait_seconds)
+        if self._events is not None:
+            for first, last in _ranges(found):
+                self._events.delivered(stream, SESSION, first, last)
+        return found
+
+    async def _read(
+        self, stream: StreamId, request: ReadRequest, wait_seconds: float
+    ) -> list[Entry]:
         if wait_seconds <= 0:
             return self._look(stream, request)
         with self._expecting(stream) as arrival:
@@ -152,6 +166,8 @@ class Queues:
         outcome = queue.acknowledge(QueueView(stream, state.first, durable_next), seq)
         for record in outcome.writes:
             self._stage(record)
+        if self._events is not None and outcome.writes:
+            self._events.acknowledged(stream, SESSION, seq)
         await self._committer.durable(acknowledgements=True)
         (acknowledged,) = outcome.sends
         return acknowledged.first
@@ -260,3 +276,12 @@ class Queues:
     def _wake(self, stream: StreamId) -> None:
         for arrival in self._arrivals.get(stream, ()):
             arrival.set()
+
+
+def _ranges(entries: Sequence[Entry]) -> Iterator[tuple[int, int]]:
+    """First and last sequence of each stretch without gaps: what is damaged is left out."""
+    start = 0
+    for place, entry in enumerate(entries):
+        if place + 1 == len(entries) or entries[place + 1].seq != entry.seq + 1:
+            yield entries[start].seq, entry.seq
+            start = place + 1

@@ -25,7 +25,7 @@ Promises that the conformance and crash suites check on every backend:
 - Damage costs the damaged entries, is reported with its stream, and never stops another stream.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import ClassVar, Protocol, runtime_checkable
@@ -139,6 +139,14 @@ class NotesEvents(Protocol):
     def note_event(self, event: bytes) -> None:
         """One row of `values.events`: durable with a later batch, within seconds. Never refused."""
         ...
+
+
+@runtime_checkable
+class TellsExpiry(Protocol):
+    """A store that says which entries `expire_before` has let go of."""
+
+    on_expired: Callable[[StreamId, int], None] | None
+    """Called with the stream and its last sequence that is gone by that."""
 
 
 class Store(Protocol):

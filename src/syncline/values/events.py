@@ -17,6 +17,8 @@ from enum import IntEnum
 from struct import Struct
 from typing import Final, NamedTuple
 
+from xxhash import xxh64_intdigest
+
 from syncline.values.ids import STREAM_ID_BYTES
 
 EVENT_ROW: Final = Struct("<Q24sQQQQ")
@@ -25,25 +27,42 @@ NO_STREAM: Final = bytes(STREAM_ID_BYTES)
 
 _KIND_BITS: Final = 8
 _KIND_MASK: Final = (1 << _KIND_BITS) - 1
+_AUTHOR_SEED: Final = 42
+_SIGN: Final = 1 << 63
+_MASK64: Final = (1 << 64) - 1
 _pack = EVENT_ROW.pack
 
 
 class EventKind(IntEnum):
     """With what `first`, `last` and `detail` are; 0 where nothing is said."""
 
-    STARTED = 1  # the router; every session before it is over
+    # The router; every session before it is over. Of a log that was restored, stream: the log that
+    # it branched off from; first: the position at which it did.
+    STARTED = 1
     CONNECTED = 2  # stream: its service, if any; detail: its face
     DISCONNECTED = 3
-    SUBSCRIBED = 4  # first: the sequence from which on it reads; detail: its author, hashed
-    UNSUBSCRIBED = 5
-    DELIVERED = 6  # first to last
-    RESENT = 7  # first to last
+    # first: the sequence from which on it is to get everything; last: 1 if it acknowledges;
+    # detail: the number of its author
+    SUBSCRIBED = 4
+    UNSUBSCRIBED = 5  # last: the head when it left, of a document
+    DELIVERED = 6  # first to last; detail: how many of these it wrote itself and was not sent
+    RESENT = 7  # first to last; the delivery that repeats them follows
     ACKNOWLEDGED = 8  # last: up to which sequence
-    EVICTED = 9  # last: up to which sequence it had acknowledged
+    EVICTED = 9  # first: the head then; last: up to which sequence it had acknowledged
     ASSOCIATED = 10  # a queue or notifier; detail: the service, its first 8 bytes
     DISSOCIATED = 11  # the same
     DISPLACED = 12  # stream: the service; session: who has lost it
     DROPPED = 13  # first: so many events before this one are missing
+    # A mutation that was stored before was not stored again; last: its sequence, 0 if not known
+    REPEATED = 14
+    EXPIRED = 15  # last: up to which sequence messages were given up; detail: a Reason
+
+
+class Reason(IntEnum):
+    """Why messages were given up that nobody had acknowledged."""
+
+    AGE = 0
+    NO_MESSAGE = 1  # what the operator put into the queue is nothing that can be delivered
 
 
 class Face(IntEnum):
@@ -67,6 +86,16 @@ class Event(NamedTuple):
     detail: int
 
 
+def author_number(author: str | bytes) -> int:
+    """By which an author is known; the name itself is in the entries it wrote.
+
+    XXH64, as a signed number: what `xxhash64` of the name's bytes is in Spark.
+    """
+    name = author.encode() if isinstance(author, str) else author
+    number = xxh64_intdigest(name, _AUTHOR_SEED)
+    return number - 2 * _SIGN if number & _SIGN else number
+
+
 def encode_event(
     kind: int,
     time_ms: int,
@@ -76,7 +105,8 @@ def encode_event(
     last: int = 0,
     detail: int = 0,
 ) -> bytes:
-    return _pack(time_ms << _KIND_BITS | kind, stream, session, first, last, detail)
+    """`detail` may be negative: of it, the 64 bits are kept."""
+    return _pack(time_ms << _KIND_BITS | kind, stream, session, first, last, detail & _MASK64)
 
 
 def decode_events(rows: bytes) -> Iterator[Event]:

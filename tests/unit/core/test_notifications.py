@@ -206,6 +206,37 @@ def test_what_waits_for_a_notifier_that_left_its_service_stays(core: Notificatio
     assert taken(core, B) == [(N, 1)]
 
 
+@pytest.mark.parametrize("speaks_first", [True, False])
+def test_a_notifier_that_is_given_to_a_service_brings_what_waits(
+    core: Notifications, speaks_first: bool
+) -> None:
+    core.subscribe(A, N, None)
+    core.pause(A)
+    notify(core, N, None, 1)
+    if speaks_first:
+        core.subscribe_service(B, S)
+    assert core.associated(N, S) == [Ended(A, N)]
+    core.resume(A)
+    assert taken(core, A) == []
+    if not speaks_first:
+        core.subscribe_service(B, S)
+    assert taken(core, B) == [(N, 1)]
+    assert notify(core, N, S, 2) == [B]
+
+
+def test_who_speaks_for_the_service_is_told_of_a_notifier_that_is_taken_off(
+    core: Notifications,
+) -> None:
+    core.subscribe_service(A, S)
+    core.pause(A)
+    notify(core, N, S, 1)
+    assert core.dissociated(N, S) == [Ended(A, N)]
+    core.resume(A)
+    assert taken(core, A) == []
+    core.subscribe(B, N, None)
+    assert taken(core, B) == [(N, 1)]
+
+
 def test_a_notifier_that_is_forgotten_has_no_subscriber(core: Notifications) -> None:
     core.subscribe(A, N, None)
     core.forget(N, None)
@@ -274,7 +305,10 @@ def test_all_that_waits_may_be_too_old(core: Notifications) -> None:
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(
-            ["notify", "sub", "subs", "take", "pause", "resume", "reconnect", "delete", "dissolve"]
+            [
+                *("notify", "sub", "subs", "take", "pause", "resume", "reconnect"),
+                *("delete", "dissolve", "operate"),
+            ]
         ),
         st.integers(0, 2),
         st.sampled_from([N, M]),
@@ -353,6 +387,13 @@ def test_each_notification_goes_once_to_who_reads_then(steps: list[tuple[str, in
                 core.deleted(notifier, service)
                 naive.subscriber.pop(notifier, None)
                 naive.waiting = [each for each in naive.waiting if each[0] != notifier]
+            case "operate" if service is None:
+                core.associated(notifier, S)
+                naive.service[notifier] = S
+                naive.subscriber.pop(notifier, None)
+            case "operate":
+                core.dissociated(notifier, S)
+                naive.service[notifier] = None
             case "dissolve":
                 core.service_deleted(S)
                 naive.owner = None

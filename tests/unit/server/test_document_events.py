@@ -4,29 +4,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from syncline.server.events import Events, author_number
+from syncline.server.events import Events, note_start
 from syncline.storage.documents import stream_of
-from syncline.values.events import Event, EventKind, Face, decode_events
-from tests.unit.server.documents_rig import DocumentsRig, open_memory
+from syncline.storage.life import Life
+from syncline.values.events import Event, EventKind, Face, author_number, decode_events
+from tests.unit.server.documents_rig import DocumentsRig, open_memory, yjs_updates
+from tests.unit.server.events_rig import Noted
 
 STREAM = stream_of("d")
-
-
-class Noted:
-    """In place of the log."""
-
-    def __init__(self) -> None:
-        self.rows: list[bytes] = []
-
-    def note_event(self, event: bytes) -> None:
-        self.rows.append(event)
-
-    def take(self) -> list[tuple[str, int, int, int]]:
-        """Kind, number of the session, first and last, since the last time."""
-        events, self.rows = list(decode_events(b"".join(self.rows))), []
-        return [
-            (EventKind(each.kind).name, each.session >> 4, each.first, each.last) for each in events
-        ]
 
 
 @pytest.fixture
@@ -43,13 +28,13 @@ async def rig(noted: Noted) -> AsyncIterator[DocumentsRig]:
 
 async def test_who_comes_and_goes_is_noted(rig: DocumentsRig, noted: Noted) -> None:
     client = rig.subscribed("a")
-    assert noted.take() == [("CONNECTED", 1, 0, 0), ("SUBSCRIBED", 1, 1, 0)]
+    assert noted.take() == [("CONNECTED", 1, 0, 0), ("SUBSCRIBED", 1, 1, 1)]
     client.say("unsubscribe", document="d")
     assert noted.take() == [("UNSUBSCRIBED", 1, 0, 0)]
     client.subscribe()
     client.drop()
     assert noted.take() == [
-        ("SUBSCRIBED", 1, 1, 0),
+        ("SUBSCRIBED", 1, 1, 1),
         ("UNSUBSCRIBED", 1, 0, 0),
         ("DISCONNECTED", 1, 0, 0),
     ]
@@ -65,8 +50,8 @@ async def test_a_row_says_what_and_who_and_when(rig: DocumentsRig, noted: Noted)
             STREAM,
             1 << 4 | Face.DOCUMENTS,
             1,
-            0,
-            author_number("a"),
+            1,
+            author_number("a") % 2**64,
         )
     ]
 
@@ -117,6 +102,103 @@ async def test_acknowledgements_and_what_is_sent_again_are_noted(
     assert noted.take() == [("ACKNOWLEDGED", 2, 0, 1)]
 
 
+async def test_what_is_sent_again_is_noted_with_the_delivery_that_repeats_it(
+    rig: DocumentsRig, noted: Noted
+) -> None:
+    author, reader = rig.subscribed("a"), rig.subscribed("b")
+    author.mutate(1, {"x": 1})
+    await rig.settle()
+    author.ack(1)
+    reader.stop_reading()
+    await rig.tick(6_000)
+    author.mutate(2, {"x": 2})
+    await rig.settle()
+    author.ack(2)
+    noted.take()
+    # It can take more: the first it was handed before, the second it was not.
+    reader.read_on()
+    assert noted.take() == [("RESENT", 2, 1, 1), ("DELIVERED", 2, 1, 2)]
+    reader.ack(2)
+    noted.take()
+    author.mutate(3, {"x": 3})
+    await rig.settle()
+    assert ("DELIVERED", 2, 3, 3) in noted.take()
+
+
+async def test_a_delivery_says_how_much_of_it_its_reader_wrote_itself(
+    rig: DocumentsRig, noted: Noted
+) -> None:
+    first, second, third = [rig.subscribed(name) for name in "abc"]
+    third.stop_reading()
+    noted.take()
+    first.mutate(1, {"x": 1})
+    second.mutate(1, {"x": 2})
+    first.mutate(2, {"x": 3})
+    await rig.settle()
+    third.mutate(1, {"y": 1})
+    await rig.settle()
+    third.read_on()
+    delivered = [(each.session >> 4, each.last, each.detail) for each in noted.take_events()]
+    assert sorted(delivered) == [(1, 3, 2), (1, 4, 0), (2, 3, 1), (2, 4, 0), (3, 4, 1)]
+
+
+async def test_a_reader_without_acknowledgements_is_noted_as_such(
+    rig: DocumentsRig, noted: Noted
+) -> None:
+    client = rig.yjs_joined()
+    assert noted.take() == [("CONNECTED", 1, 0, 0), ("SUBSCRIBED", 1, 1, 0)]
+    client.update(*yjs_updates("a"))
+    await rig.settle()
+    # It is told nothing at all, and the update is its own all the same.
+    (delivered,) = noted.take_events()
+    assert (delivered.kind, delivered.last, delivered.detail) == (EventKind.DELIVERED, 1, 1)
+
+
+async def test_a_mutation_that_comes_again_is_noted_with_its_sequence_if_that_is_known(
+    rig: DocumentsRig, noted: Noted
+) -> None:
+    author = rig.subscribed("a")
+    for clock in (1, 2):
+        author.mutate(clock, {"x": clock})
+    await rig.settle()
+    noted.take()
+    author.mutate(2, {"x": 2})
+    author.mutate(1, {"x": 1})
+    assert noted.take() == [("REPEATED", 1, 0, 2), ("REPEATED", 1, 0, 0)]
+
+
+async def test_a_document_that_is_deleted_is_left_by_its_readers(
+    rig: DocumentsRig, noted: Noted
+) -> None:
+    author = rig.subscribed("a")
+    rig.subscribed("b")
+    author.mutate(1, {"x": 1})
+    await rig.settle()
+    noted.take()
+    rig.documents.delete("d")
+    assert noted.take() == [("UNSUBSCRIBED", 1, 0, 1), ("UNSUBSCRIBED", 2, 0, 1)]
+
+
+async def test_who_leaves_is_noted_with_what_was_there_for_it(
+    rig: DocumentsRig, noted: Noted
+) -> None:
+    author, reader = rig.subscribed("a"), rig.subscribed("b")
+    author.mutate(1, {"x": 1})
+    await rig.settle()
+    author.mutate(2, {"x": 2})
+    noted.take()
+    reader.say("unsubscribe", document="d")
+    assert noted.take() == [("UNSUBSCRIBED", 2, 0, 1)], "the second was not durable yet"
+
+
+def test_a_start_says_where_the_log_branched_off(noted: Noted) -> None:
+    note_start(noted, 7)
+    note_start(noted, 8, Life(b"s" * 16, 4_096, b"f" * 16))
+    never, restored = noted.take_events()
+    assert (never.kind, never.time_ms, never.first, never.stream) == (1, 7, 0, bytes(24))
+    assert (restored.first, restored.stream) == (4_096, b"f" * 16 + bytes(8))
+
+
 async def test_an_eviction_is_noted_with_what_was_acknowledged(
     rig: DocumentsRig, noted: Noted
 ) -> None:
@@ -128,8 +210,8 @@ async def test_an_eviction_is_noted_with_what_was_acknowledged(
     noted.take()
     await rig.tick(31_000)
     assert [each for each in noted.take() if each[0] not in ("RESENT", "DELIVERED")] == [
-        ("EVICTED", 3, 0, 0),
-        ("UNSUBSCRIBED", 3, 0, 0),
+        ("EVICTED", 3, 1, 0),
+        ("UNSUBSCRIBED", 3, 0, 1),
     ]
 
 
@@ -149,7 +231,7 @@ async def test_a_client_that_resumes_is_noted_from_its_place_on(
     again.subscribe()
     await rig.settle()
     found = [each for each in noted.take() if each[1] == 3]
-    assert ("SUBSCRIBED", 3, 2, 0) in found
+    assert ("SUBSCRIBED", 3, 2, 1) in found
     assert ("DELIVERED", 3, 2, 2) in found
 
 

@@ -17,6 +17,7 @@ from syncline.storage.documents import (
     encode_snapshot,
     stream_of,
 )
+from syncline.storage.life import Life, decode_lives, encode_lives
 
 PAGE = Path(__file__).parents[3] / "docs" / "formats" / "documents.md"
 NEW = DocumentSnapshot(1, "d", "json", bytes(range(1, 9)), [], b"{}")
@@ -28,12 +29,15 @@ def bytes_on_the_page() -> list[bytes]:
 
 
 def test_the_page_tells_the_truth() -> None:
-    entry, snapshot, stream = bytes_on_the_page()
+    entry, snapshot, life, stream = bytes_on_the_page()
     assert decode_entry(entry) == ("a", 1, b'{"x":1}')
     assert encode_entry("a", 1, b'{"x":1}') == entry
     assert decode_snapshot(snapshot) == NEW
     assert encode_snapshot(NEW) == snapshot
     assert stream_of("d") == stream
+    lives = (Life(bytes(range(16)), 65_536, b"\xaa" * 16),)
+    assert decode_lives(life, "LIFE") == lives
+    assert encode_lives(lives) == life
 
 
 @given(st.text(max_size=60), st.integers(0, 2**64 - 1), st.binary())

@@ -3,7 +3,14 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncline.values.events import EVENT_ROW_BYTES, Event, EventKind, decode_events, encode_event
+from syncline.values.events import (
+    EVENT_ROW_BYTES,
+    Event,
+    EventKind,
+    author_number,
+    decode_events,
+    encode_event,
+)
 
 numbers = st.integers(0, (1 << 64) - 1)
 events = st.builds(
@@ -40,5 +47,21 @@ def test_numbers_of_kinds_never_change() -> None:
         "DISSOCIATED",
         "DISPLACED",
         "DROPPED",
+        "REPEATED",
+        "EXPIRED",
     ]
-    assert [int(kind) for kind in EventKind] == list(range(1, 14))
+    assert [int(kind) for kind in EventKind] == list(range(1, 16))
+
+
+def test_the_number_of_an_author_never_changes_and_fits_a_row() -> None:
+    # As Spark's xxhash64 has them, see tests/pipeline/test_ingest.py.
+    numbers = {
+        "": -7_444_071_767_201_028_348,
+        "a": -8_582_455_328_737_087_284,
+        "ä": 7_417_751_083_862_048_809,
+    }
+    for author, number in numbers.items():
+        assert author_number(author) == author_number(author.encode()) == number
+        (event,) = decode_events(encode_event(EventKind.SUBSCRIBED, 0, detail=number))
+        assert event.detail == number % 2**64
+    assert min(numbers.values()) < 0

@@ -1,8 +1,9 @@
 """`ingest`: what routers have logged since the last time goes to the table `events`.
 
-How far it has come is in the table itself, as a position for each store, committed together with
-the rows. So a record lands once, whatever happens in between, and two that run at the same time
-cannot both land the same.
+How far it has come is in the table itself, as a position for each log, committed together with the
+rows. So a record lands once, whatever happens in between, and two that run at the same time cannot
+both land the same. A folder that was restored is another log from the place of its backup on: what
+the table lacks of the one before is read up to there, and of the new one everything.
 
 Rows are sorted inside each task and nothing is shuffled: a record stays in the task that read it.
 """
@@ -18,7 +19,7 @@ from pyspark.sql import SparkSession
 from syncline.pipeline.expectations import Expectation
 from syncline.pipeline.frames import lineage_of, write_rows
 from syncline.pipeline.schemas import EVENTS
-from syncline.pipeline.sources.folders import Tail, look_at
+from syncline.pipeline.sources.folders import LogFolder, Tail, look_at
 from syncline.pipeline.sources.source import FORMAT, SourceOptions, available
 from syncline.pipeline.tables import Table
 from syncline.storage.files import DiskFiles
@@ -33,7 +34,7 @@ TORN: Final = "torn"
 
 @dataclass(frozen=True, slots=True)
 class IngestReport:
-    """`version` is None if there was nothing new. Positions are by store id in hex."""
+    """`version` is None if there was nothing new. Positions are by log id in hex."""
 
     version: int | None
     row_count: int
@@ -58,9 +59,9 @@ def expectations(damage_count_max: int | None) -> list[Expectation]:
     ]
 
 
-def source_name(store: str) -> str:
+def source_name(log: str) -> str:
     """Under which the table keeps how far it has come with a log."""
-    return f"log/{store}"
+    return f"log/{log}"
 
 
 def ends_of(folders: Sequence[str], tail: str = Tail.NONE) -> dict[str, int]:
@@ -88,10 +89,10 @@ def ingest(
     events = Table(tables, EVENTS)
     options = _options(folders, tail)
     ends = ends_of(folders, tail)
-    starts = {store: events.progress(source_name(store)) or 0 for store in ends}
+    starts = {log: events.progress(source_name(log)) or 0 for log in ends}
     # A log without anything new may even look shorter than last time: it never goes back.
-    ends = {store: max(end, starts[store]) for store, end in ends.items()}
-    with events.begin({source_name(store): end for store, end in ends.items()}) as load:
+    ends = {log: max(end, starts[log]) for log, end in ends.items()}
+    with events.begin({source_name(log): end for log, end in ends.items()}) as load:
         if load.is_done or starts == ends:
             if confirms:
                 _confirm(folders, ends)
@@ -121,6 +122,17 @@ def _confirm(folders: Sequence[str], ends: Mapping[str, int]) -> None:
         if not files.is_folder(archive):
             continue
         folder = look_at(path.rstrip("/"), files)
-        number = ends[folder.store_id.hex()] // folder.segment_bytes - 1
+        number = _reached(folder, ends) // folder.segment_bytes - 1
         if number > read_confirmed(files, archive):
             confirm(files, archive, number)
+
+
+def _reached(folder: LogFolder, ends: Mapping[str, int]) -> int:
+    """Up to which position everything in the folder is in the table, of whatever log it is."""
+    reached = 0
+    for part in folder.parts:
+        end = ends.get(part.log_id.hex(), 0)
+        if part.end is None or end < part.end:
+            return max(reached, end)
+        reached = part.end
+    return reached

@@ -9,6 +9,10 @@ are read as one `GapPiece`, so no record comes twice.
 - A segment is renamed before its bytes are used again, and no number ever comes back. So bytes that
   were read while it stayed in the log or in the archive are those of that segment.
 - Runs that are merged meanwhile leave the folder; open files do not mind.
+
+A folder that was restored holds parts of several logs (`storage.life`): what was copied belongs to
+the log of the folder that the backup was made of, what came after to one of its own. So whatever is
+restored, a log id and a position name a record for ever.
 """
 
 from collections.abc import Sequence
@@ -20,12 +24,19 @@ from typing import Final
 from syncline.errors import CorruptionError, ForeignFolderError, NewerFormatError
 from syncline.storage.files import File, Files
 from syncline.storage.folder import LOCK_NAME, read_format
+from syncline.storage.life import LogPart, log_parts, read_lives
 from syncline.storage.log.archive import FOLDER as ARCHIVE
-from syncline.storage.log.format import FORMAT_VERSION, align, store_tag
+from syncline.storage.log.format import (
+    BATCH_HEADER_BYTES,
+    FORMAT_VERSION,
+    align,
+    claimed_length,
+    store_tag,
+)
 from syncline.storage.log.manifest import read_manifest
 from syncline.storage.log.recovery import read_used
 from syncline.storage.log.run_rows import RunMeta
-from syncline.storage.log.scan import DamagedStretch, End, WholeBatch, batches
+from syncline.storage.log.scan import DamagedStretch, End, WholeBatch, batches, next_batch
 
 _KIND: Final = "log"
 
@@ -49,13 +60,20 @@ class LogFolder:
     segment_bytes: int
     oldest_segment: int
     closed: tuple[int, ...]
-    # The segment that is written to, None in a folder without any.
+    # The last one that holds a batch, None in a folder without any. Batches may be added to it.
     open_segment: int | None
     runs: tuple[RunMeta, ...]
+    # Which positions belong to which log, in order; the last one is written to.
+    parts: tuple[LogPart, ...]
 
     @property
     def tag(self) -> int:
         return store_tag(self.store_id)
+
+    @property
+    def log_id(self) -> bytes:
+        """Of the log that is written to here."""
+        return self.parts[-1].log_id
 
     @property
     def start(self) -> int:
@@ -72,10 +90,11 @@ class LogFolder:
 
 @dataclass(frozen=True, slots=True)
 class SegmentPiece:
-    """Records of one segment from `start` up to `end`."""
+    """Records of one segment from `start` up to `end`. `log_id` is that of all of them."""
 
     folder: str
-    store_id: bytes
+    log_id: bytes
+    tag: int
     segment_bytes: int
     number: int
     start: int
@@ -93,7 +112,7 @@ class GapPiece:
     """Positions whose segments are not there: rows of runs stand in, as far as there are any."""
 
     folder: str
-    store_id: bytes
+    log_id: bytes
     start: int
     end: int
     reason: str
@@ -135,6 +154,10 @@ def look_at(folder: str, files: Files) -> LogFolder:
         raise CorruptionError(f"{folder}/wal", 0, "the folder of the log is missing")
     # In this order: a segment that is moved meanwhile is in one of the two lists.
     archived = _segment_numbers(files, f"{folder}/{ARCHIVE}") or []
+    tag = store_tag(found.store_id)
+    while numbers and not _is_begun(files, folder, numbers[-1], state.segment_bytes, tag):
+        # After a crash the one before it goes on.
+        numbers.pop()
     return LogFolder(
         folder,
         found.store_id,
@@ -143,6 +166,7 @@ def look_at(folder: str, files: Files) -> LogFolder:
         tuple(sorted({*numbers[:-1], *archived})),
         numbers[-1] if numbers else None,
         tuple(state.runs),
+        log_parts(found.store_id, read_lives(files, folder)),
     )
 
 
@@ -166,25 +190,32 @@ def end_of(folder: LogFolder, tail: Tail, files: Files) -> int:
     return end if tail is Tail.STOPPED else last_batch
 
 
-def pieces_between(folder: LogFolder, start: int, end: int, piece_bytes_max: int) -> list[Piece]:
-    """What to read for the positions from `start` up to `end`."""
+def pieces_between(
+    folder: LogFolder, part: LogPart, start: int, end: int, piece_bytes_max: int
+) -> list[Piece]:
+    """What to read of one log for the positions from `start` up to `end`."""
     size = folder.segment_bytes
-    start = max(start, folder.start)
+    start = max(start, part.start, folder.start)
+    end = end if part.end is None else min(end, part.end)
+    if start >= end:
+        return []
     there = {*folder.closed, folder.open_segment}
     pieces: list[Piece] = []
     missing: list[int] = []
     for number in range(start // size, -(-end // size)):
         if number in there:
-            pieces += _gap(folder, missing, start, end, piece_bytes_max)
+            pieces += _gap(folder, part.log_id, missing, (start, end), piece_bytes_max)
             missing = []
             first, behind = max(start, number * size), min(end, (number + 1) * size)
             is_closed = number != folder.open_segment
             pieces.append(
-                SegmentPiece(folder.path, folder.store_id, size, number, first, behind, is_closed)
+                SegmentPiece(
+                    folder.path, part.log_id, folder.tag, size, number, first, behind, is_closed
+                )
             )
         else:
             missing.append(number)
-    return pieces + _gap(folder, missing, start, end, piece_bytes_max)
+    return pieces + _gap(folder, part.log_id, missing, (start, end), piece_bytes_max)
 
 
 def packed(pieces: Sequence[Piece], bytes_max: int) -> list[tuple[Piece, ...]]:
@@ -236,7 +267,11 @@ def open_segment(files: Files, folder: str, number: int) -> File | None:
 
 
 def _gap(
-    folder: LogFolder, missing: Sequence[int], start: int, end: int, piece_bytes_max: int
+    folder: LogFolder,
+    log_id: bytes,
+    missing: Sequence[int],
+    between: tuple[int, int],
+    piece_bytes_max: int,
 ) -> list[Piece]:
     """One stretch, in as many pieces as the runs that cover it make worth while."""
     if not missing:
@@ -256,9 +291,9 @@ def _gap(
         pieces.append(
             GapPiece(
                 folder.path,
-                folder.store_id,
-                max(start, low * size),
-                min(end, high * size),
+                log_id,
+                max(between[0], low * size),
+                min(between[1], high * size),
                 RECYCLED if is_recycled else MISSING,
                 covering // count,
             )
@@ -274,6 +309,25 @@ def _segment_numbers(files: Files, folder: str) -> list[int] | None:
         return None
     stems = [name.removesuffix(".wal") for name in names if name.endswith(".wal")]
     return sorted(int(stem) for stem in stems if stem.isdigit())
+
+
+def _is_begun(files: Files, folder: str, number: int, segment_bytes: int, tag: int) -> bool:
+    """Whether a segment holds a whole batch. If not, its router died while it wrote the first one,
+    and goes on in the segment before."""
+    start = number * segment_bytes
+    file = open_segment(files, folder, number)
+    if file is None:
+        # It is not the last one any more: the router has taken it away meanwhile.
+        return True
+    try:
+        _, length = claimed_length(file.read(0, BATCH_HEADER_BYTES), 0)
+        if length < segment_bytes:
+            first = file.read(0, BATCH_HEADER_BYTES + length)
+            if next_batch(first, 0, start, None, tag) is not None:
+                return True
+        return next_batch(file.read(0, segment_bytes), 0, start, None, tag) is not None
+    finally:
+        file.close()
 
 
 def _check_stopped(folder: LogFolder, files: Files) -> None:

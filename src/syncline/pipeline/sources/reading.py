@@ -25,6 +25,7 @@ from syncline.kernels.log_records import (
     joined,
     record_offsets,
 )
+from syncline.pipeline.arrow import one_batch
 from syncline.pipeline.sources.filters import FilterColumns, RowFilter, wanted, wanted_rows
 from syncline.pipeline.sources.folders import (
     RECYCLED,
@@ -39,6 +40,7 @@ from syncline.pipeline.sources.rows import (
     batch_of_records,
     batch_of_run,
     batch_of_unread,
+    schema_with,
 )
 from syncline.storage.files import File, Files
 from syncline.storage.log.format import (
@@ -48,14 +50,16 @@ from syncline.storage.log.format import (
     CLASS_SNAPSHOT,
     KIND_MASK,
     crc32c_extend,
-    store_tag,
 )
 from syncline.storage.log.manifest import read_manifest
 from syncline.storage.log.runs import Run
 from syncline.storage.log.scan import DamagedStretch, End, WholeBatch, batches
 
-# Rows that are handed to Spark together.
+# Rows that are handed to Spark together: at most, and if there is more to come, at least, or so
+# many bytes.
 BATCH_ROWS_MAX: Final = 65_536
+BATCH_ROWS_MIN: Final = 16_384
+BATCH_BYTES_MIN: Final = 4 << 20
 _RUN_BYTES_MAX: Final = 32 << 20
 _LOOK_COUNT_MAX: Final = 10
 _CHECKED_ROW_BYTES: Final = 60
@@ -63,14 +67,45 @@ _CHECKED_ROW_BYTES: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """Which rows are wanted, and whether their bodies are."""
+    """Which rows are wanted, whether their bodies are, and which columns: none named is all."""
 
     filters: tuple[RowFilter, ...] = ()
     has_bodies: bool = True
+    columns: tuple[str, ...] = ()
+
+    @property
+    def schema(self) -> pa.Schema:
+        return schema_with(self.columns)
+
+    @property
+    def copies_bodies(self) -> bool:
+        return self.has_bodies and (not self.columns or "body" in self.columns)
+
+
+def read_pieces(files: Files, pieces: Sequence[Piece], wish: Wish) -> Iterator[pa.RecordBatch]:
+    """All rows of the pieces, those of small ones together: a batch costs as much as many rows."""
+    waiting: list[pa.RecordBatch] = []
+    row_count = byte_count = 0
+    for piece in pieces:
+        for batch in read_piece(files, piece, wish):
+            waiting.append(batch)
+            row_count += batch.num_rows
+            byte_count += batch.nbytes
+            if row_count >= BATCH_ROWS_MIN or byte_count >= BATCH_BYTES_MIN:
+                yield one_batch(waiting)
+                waiting, row_count, byte_count = [], 0, 0
+    if waiting:
+        yield one_batch(waiting)
 
 
 def read_piece(files: Files, piece: Piece, wish: Wish) -> Iterator[pa.RecordBatch]:
     """All rows of a piece. Raises only if the device fails."""
+    for batch in _read_piece(files, piece, wish):
+        # Where rows are few, all columns were made.
+        yield batch.select(list(wish.columns)) if wish.columns else batch
+
+
+def _read_piece(files: Files, piece: Piece, wish: Wish) -> Iterator[pa.RecordBatch]:
     match piece:
         case SegmentPiece():
             behind = _number_behind(files, piece)
@@ -79,12 +114,12 @@ def read_piece(files: Files, piece: Piece, wish: Wish) -> Iterator[pa.RecordBatc
                 piece.folder,
                 piece.number,
                 piece.segment_bytes,
-                store_tag(piece.store_id),
+                piece.tag,
                 behind,
             )
             if data is None:
                 # It was there when the piece was made: the router has used it again since.
-                gap = GapPiece(piece.folder, piece.store_id, piece.start, piece.end, RECYCLED)
+                gap = GapPiece(piece.folder, piece.log_id, piece.start, piece.end, RECYCLED)
                 yield from _read_gap(files, gap, wish)
                 return
             yield from segment_rows(piece, data, behind, wish)
@@ -100,7 +135,7 @@ def segment_rows(
 ) -> Iterator[pa.RecordBatch]:
     """`number_behind` is that of the first batch of the next segment, 0 if that is not known."""
     segment_start = piece.number * piece.segment_bytes
-    tag = store_tag(piece.store_id)
+    tag = piece.tag
     offsets: list[int] = []
     last_number = 0
     has_stretch = False
@@ -113,13 +148,15 @@ def segment_rows(
                     offsets += record_offsets(data, at, at + header.length)
             case DamagedStretch():
                 has_stretch = True
-                if piece.start <= part.start < piece.end:
-                    offsets += [position - segment_start for position, *_ in part.records]
+                start, end = max(part.start, piece.start), min(part.end, piece.end)
+                if start < end:
+                    positions = [position for position, *_ in part.records]
+                    offsets += [each - segment_start for each in positions if start <= each < end]
                     yield from _unread(
-                        piece.store_id,
+                        piece.log_id,
                         Unread.DAMAGE,
-                        part.start,
-                        part.end - part.start,
+                        start,
+                        end - start,
                         part.reason,
                         part.suspects,
                         wish,
@@ -130,38 +167,37 @@ def segment_rows(
                     break
                 if is_torn:
                     reason = "a batch was begun here and never completed"
-                    yield from _unread(
-                        piece.store_id, Unread.TORN, position, rest, reason, [], wish
-                    )
+                    yield from _unread(piece.log_id, Unread.TORN, position, rest, reason, [], wish)
                 goes_on = number_behind in (0, last_number + 1)
                 if not has_stretch and not goes_on:
                     reason = "batches are missing here"
                     yield from _unread(
-                        piece.store_id, Unread.DAMAGE, position, rest, reason, [], wish
+                        piece.log_id, Unread.DAMAGE, position, rest, reason, [], wish
                     )
     found = columns(data, segment_start, np.array(offsets, np.int64))
-    yield from _in_batches(_record_batch(piece.store_id, data, found, wish))
+    yield from _in_batches(_record_batch(piece.log_id, data, found, wish))
 
 
 def _record_batch(store_id: bytes, data: bytes, found: RecordColumns, wish: Wish) -> pa.RecordBatch:
-    keep = wanted(
-        wish.filters,
-        FilterColumns(
-            found.positions,
-            found.kinds,
-            found.streams,
-            found.sequences,
-            found.has_sequence,
-            found.times_ms,
-            found.has_stream,
-            found.events,
-            found.is_event,
-        ),
-    )
-    if keep is not None and not keep.all():
-        found = found.taken(keep)
+    if wish.filters:
+        keep = wanted(
+            wish.filters,
+            FilterColumns(
+                found.positions,
+                found.kinds,
+                found.streams,
+                found.sequences,
+                found.has_sequence,
+                found.times_ms,
+                found.has_stream,
+                found.events,
+                found.is_event,
+            ),
+        )
+        if keep is not None and not keep.all():
+            found = found.taken(keep)
     bodies = None
-    if wish.has_bodies:
+    if wish.copies_bodies:
         # Acknowledgements of one record all point at it; without bodies they are nothing to copy.
         has_body = found.body_lengths > 0
         bodies = joined(
@@ -169,7 +205,7 @@ def _record_batch(store_id: bytes, data: bytes, found: RecordColumns, wish: Wish
             found.body_starts[has_body],
             found.body_lengths[has_body],
         )
-    return batch_of_records(store_id, found, bodies, has_bodies=wish.has_bodies)
+    return batch_of_records(store_id, found, bodies, wish.schema)
 
 
 def _number_behind(files: Files, piece: SegmentPiece) -> int:
@@ -194,16 +230,16 @@ def _number_behind(files: Files, piece: SegmentPiece) -> int:
 
 def _read_gap(files: Files, piece: GapPiece, wish: Wish) -> Iterator[pa.RecordBatch]:
     length = piece.end - piece.start
-    yield from _unread(piece.store_id, Unread.GAP, piece.start, length, piece.reason, [], wish)
+    yield from _unread(piece.log_id, Unread.GAP, piece.start, length, piece.reason, [], wish)
     with ExitStack() as stack:
         runs, unreadable = _open_runs(files, piece, stack)
         for path, reason in unreadable:
             reason = f"{path}: {reason}"
             yield from _unread(
-                piece.store_id, Unread.DAMAGE, piece.start, 0, reason, [], wish, is_from_run=True
+                piece.log_id, Unread.DAMAGE, piece.start, 0, reason, [], wish, is_from_run=True
             )
         for run, file in runs:
-            yield from run_batches(run, file, piece.store_id, piece.start, piece.end, wish)
+            yield from run_batches(run, file, piece.log_id, piece.start, piece.end, wish)
 
 
 def _open_runs(
@@ -295,7 +331,7 @@ def _run_chunk(
     is_between: Flags = (positions >= between[0]) & (positions < between[1])
     keep = is_between if keep is None else keep & is_between
     bodies = None
-    if wish.has_bodies:
+    if wish.copies_bodies:
         bodies = joined(np.frombuffer(data, np.uint8), starts[keep], lengths[keep])
     yield batch_of_run(
         store_id,

@@ -7,7 +7,9 @@ What could not be read is a row as well, of a kind below zero: so it is counted 
 rows, and no reading of a log looks more complete than it was.
 """
 
+from collections.abc import Callable
 from enum import IntEnum
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -16,7 +18,6 @@ import pyarrow as pa
 
 from syncline.kernels.log_records import (
     ACKNOWLEDGEMENTS,
-    EVENTS,
     LAYOUTS,
     Bytes,
     Flags,
@@ -24,7 +25,8 @@ from syncline.kernels.log_records import (
     RecordColumns,
     Voids,
 )
-from syncline.pipeline.arrow import record_batch, schema_of
+from syncline.pipeline.arrow import names_and_types, record_batch, schema_of, without
+from syncline.pipeline.sources.authors import details
 
 if TYPE_CHECKING:
     Column = pa.Array[Any]
@@ -73,39 +75,51 @@ KIND_NAMES: Final = {kind: layout.name for kind, layout in LAYOUTS.items()} | {
 }
 
 
+@cache
+def schema_with(names: tuple[str, ...]) -> pa.Schema:
+    """The columns of these names, in the order of `SCHEMA`; all of them if none is named."""
+    left_out = {name for name, _ in names_and_types(SCHEMA)} - set(names) if names else ()
+    return without(SCHEMA, left_out)
+
+
 def batch_of_records(
-    store_id: bytes, columns: RecordColumns, bodies: Bytes | None, *, has_bodies: bool
+    store_id: bytes, found: RecordColumns, bodies: Bytes | None, schema: pa.Schema = SCHEMA
 ) -> pa.RecordBatch:
-    """`bodies` are those of all rows in a row; without `has_bodies` the column is null."""
-    count = len(columns)
-    has_rows = np.isin(columns.kinds, (ACKNOWLEDGEMENTS, EVENTS))
-    is_no_event = ~columns.is_event
-    body: Column = (
-        _binary(bodies, columns.body_lengths, ~has_rows)
-        if has_bodies and bodies is not None
-        else pa.nulls(count, pa.binary())
-    )
-    return _batch(
-        store_id,
-        count,
-        positions=columns.positions,
-        parts=columns.parts,
-        kinds=columns.kinds,
-        is_from_run=False,
-        stream=fixed_binary(columns.streams, columns.has_stream),
-        seq=pa.array(columns.sequences, mask=~columns.has_sequence),
-        time_ms=columns.times_ms,
-        flags=pa.array(columns.flags, mask=columns.is_event),
-        last=pa.array(columns.last, mask=columns.is_event),
-        unread=pa.array(columns.unread, mask=columns.is_event),
-        quota=pa.array(columns.quotas, mask=columns.is_event),
-        event=pa.array(columns.events, mask=is_no_event),
-        session=pa.array(columns.sessions, mask=is_no_event),
-        first=pa.array(columns.firsts, mask=is_no_event),
-        detail=pa.array(columns.details, mask=is_no_event),
-        lengths=columns.body_lengths,
-        body=body,
-    )
+    """`bodies` are those of all rows in a row; without them the column is null.
+
+    Only the columns of `schema` are made.
+    """
+    count = len(found)
+    no_event = ~found.is_event
+
+    def body() -> "Column":
+        if bodies is None:
+            return pa.nulls(count, pa.binary())
+        has_body = (found.kinds != ACKNOWLEDGEMENTS) & ~found.is_event
+        return _binary(bodies, found.body_lengths, has_body)
+
+    makers: dict[str, Callable[[], Column]] = {
+        "store": lambda: _repeated(store_id, count),
+        "position": lambda: pa.array(found.positions),
+        "part": lambda: pa.array(found.parts),
+        "kind": lambda: pa.array(found.kinds),
+        "is_from_run": lambda: pa.array(np.zeros(count, np.bool_)),
+        "stream": lambda: fixed_binary(found.streams, found.has_stream),
+        "seq": lambda: pa.array(found.sequences, mask=~found.has_sequence),
+        "time_ms": lambda: pa.array(found.times_ms),
+        "day": lambda: _days(found.times_ms),
+        "flags": lambda: pa.array(found.flags, mask=found.is_event),
+        "last": lambda: pa.array(found.last, mask=found.is_event),
+        "unread": lambda: pa.array(found.unread, mask=found.is_event),
+        "quota": lambda: pa.array(found.quotas, mask=found.is_event),
+        "event": lambda: pa.array(found.events, mask=no_event),
+        "session": lambda: pa.array(found.sessions, mask=no_event),
+        "first": lambda: pa.array(found.firsts, mask=no_event),
+        "detail": lambda: details(found),
+        "length": lambda: pa.array(found.body_lengths),
+        "body": body,
+    }
+    return record_batch([makers[name]() for name in schema.names], schema)
 
 
 def batch_of_run(
@@ -121,26 +135,29 @@ def batch_of_run(
 ) -> pa.RecordBatch:
     """A run keeps entries and snapshots, and of the stream's state nothing."""
     count = len(positions)
-    return _batch(
-        store_id,
-        count,
-        positions=positions,
-        parts=np.zeros(count, np.int32),
-        kinds=kinds,
-        is_from_run=True,
-        stream=fixed_binary(streams),
-        seq=pa.array(sequences),
-        time_ms=times_ms,
-        flags=pa.nulls(count, pa.int16()),
-        last=pa.nulls(count, pa.int64()),
-        unread=pa.nulls(count, pa.int32()),
-        quota=pa.nulls(count, pa.int32()),
-        event=pa.nulls(count, pa.int16()),
-        session=pa.nulls(count, pa.int64()),
-        first=pa.nulls(count, pa.int64()),
-        detail=pa.nulls(count, pa.int64()),
-        lengths=lengths,
-        body=pa.nulls(count, pa.binary()) if bodies is None else _binary(bodies, lengths, None),
+    return record_batch(
+        [
+            _repeated(store_id, count),
+            pa.array(positions),
+            pa.array(np.zeros(count, np.int32)),
+            pa.array(kinds),
+            pa.array(np.ones(count, np.bool_)),
+            fixed_binary(streams),
+            pa.array(sequences),
+            pa.array(times_ms),
+            _days(times_ms),
+            pa.nulls(count, pa.int16()),
+            pa.nulls(count, pa.int64()),
+            pa.nulls(count, pa.int32()),
+            pa.nulls(count, pa.int32()),
+            pa.nulls(count, pa.int16()),
+            pa.nulls(count, pa.int64()),
+            pa.nulls(count, pa.int64()),
+            pa.nulls(count, pa.int64()),
+            pa.array(lengths),
+            pa.nulls(count, pa.binary()) if bodies is None else _binary(bodies, lengths, None),
+        ],
+        SCHEMA,
     )
 
 
@@ -183,54 +200,12 @@ def batch_of_unread(
     )
 
 
-def _batch(
-    store_id: bytes,
-    count: int,
-    *,
-    positions: Integers,
-    parts: npt.NDArray[np.int32],
-    kinds: npt.NDArray[np.int8],
-    is_from_run: bool,
-    stream: "Column",
-    seq: "Column",
-    time_ms: Integers,
-    flags: "Column",
-    last: "Column",
-    unread: "Column",
-    quota: "Column",
-    event: "Column",
-    session: "Column",
-    first: "Column",
-    detail: "Column",
-    lengths: Integers,
-    body: "Column",
-) -> pa.RecordBatch:
-    stores = np.frombuffer(store_id * count, f"V{len(store_id)}")
-    days = pa.array((time_ms // DAY_MS).astype(np.int32)).cast(pa.date32())
-    return record_batch(
-        [
-            fixed_binary(stores),
-            pa.array(positions),
-            pa.array(parts),
-            pa.array(kinds),
-            pa.array(np.full(count, is_from_run)),
-            stream,
-            seq,
-            pa.array(time_ms),
-            days,
-            flags,
-            last,
-            unread,
-            quota,
-            event,
-            session,
-            first,
-            detail,
-            pa.array(lengths),
-            body,
-        ],
-        SCHEMA,
-    )
+def _repeated(value: bytes, count: int) -> "Column":
+    return fixed_binary(np.frombuffer(value * count, f"V{len(value)}"))
+
+
+def _days(times_ms: Integers) -> "Column":
+    return pa.array((times_ms // DAY_MS).astype(np.int32)).cast(pa.date32())
 
 
 def fixed_binary(items: Voids, is_there: Flags | None = None) -> "Column":

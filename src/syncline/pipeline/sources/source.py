@@ -9,11 +9,14 @@
 | `paths` | several of them, as a JSON list |
 | `tail` | `none`, `durable` or `stopped`: how much of the segment still written to is read |
 | `bodies` | `false` leaves the bodies out |
-| `starts`, `ends` | positions by store, as a JSON object: from where and up to where |
+| `columns` | only these, by name and with commas: Spark does not tell a source which it needs |
+| `starts`, `ends` | positions by log id, as a JSON object: from where and up to where |
 | `partition_bytes` | about how much of a log one task reads |
+| `batch_bytes` | about how much of all logs a trigger of a stream reads |
 
-An offset of a stream is a position for each store, and a position is used once in the life of a
-store: whatever happens in between, a restart goes on with the next record.
+An offset of a stream is a position for each log, and a position is used once in the life of a log:
+whatever happens in between, a restart goes on with the next record. A folder that was restored
+holds parts of several logs (`sources.folders`); what several folders hold is read from one of them.
 """
 
 import json
@@ -35,12 +38,19 @@ from pyspark.sql.datasource import (
     LessThan,
     LessThanOrEqual,
 )
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    SupportsTriggerAvailableNow,
+)
 from pyspark.sql.types import StructType
 
 from syncline.errors import ConfigError
 from syncline.pipeline.schemas import LOG_ROWS
 from syncline.pipeline.sources.filters import COLUMNS, RowFilter, row_filter
 from syncline.pipeline.sources.folders import (
+    LogFolder,
     Piece,
     Tail,
     end_of,
@@ -48,12 +58,14 @@ from syncline.pipeline.sources.folders import (
     packed,
     pieces_between,
 )
-from syncline.pipeline.sources.reading import Wish, read_piece
+from syncline.pipeline.sources.reading import Wish, read_pieces
 from syncline.storage.files import DiskFiles, Files
+from syncline.storage.life import LogPart
 from syncline.values.limits import MIB
 
 FORMAT: Final = "syncline"
 _PARTITION_BYTES_DEFAULT: Final = 64 * MIB
+_BATCH_BYTES_DEFAULT: Final = 256 * MIB
 
 _COMPARISONS: Final[dict[type[Filter], str]] = {
     EqualTo: "=",
@@ -69,8 +81,11 @@ class SourceOptions:
     folders: tuple[str, ...]
     tail: Tail
     has_bodies: bool
+    # In the order of the rows; none is all.
+    columns: tuple[str, ...]
     partition_bytes: int
-    # By store id in hex.
+    batch_bytes: int
+    # By log id in hex.
     starts: Mapping[str, int]
     ends: Mapping[str, int]
 
@@ -87,7 +102,9 @@ class SourceOptions:
                 tuple(str(folder).rstrip("/") for folder in folders),
                 Tail(options.get("tail", Tail.NONE)),
                 {"true": True, "false": False}[options.get("bodies", "true").lower()],
+                _columns(options.get("columns", "")),
                 int(options.get("partition_bytes", _PARTITION_BYTES_DEFAULT)),
+                int(options.get("batch_bytes", _BATCH_BYTES_DEFAULT)),
                 {str(store): int(position) for store, position in starts.items()},
                 {str(store): int(position) for store, position in ends.items()},
             )
@@ -95,9 +112,17 @@ class SourceOptions:
             raise ConfigError(
                 f"an option of the source {FORMAT} is not understood: {error}"
             ) from error
-        if not found.folders or found.partition_bytes <= 0:
+        if not found.folders or found.partition_bytes <= 0 or found.batch_bytes <= 0:
             raise ConfigError(f"the source {FORMAT} needs a data folder and a size above 0 to read")
         return found
+
+
+def _columns(text: str) -> tuple[str, ...]:
+    wanted = {name.strip() for name in text.split(",") if name.strip()}
+    known = LOG_ROWS.names
+    if unknown := wanted.difference(known):
+        raise ValueError(f"there is no column {', '.join(sorted(unknown))}")
+    return tuple(name for name in known if name in wanted)
 
 
 class LogPartition(InputPartition):
@@ -117,7 +142,10 @@ class SynclineSource(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        return LOG_ROWS
+        wanted = SourceOptions.of(self.options).columns
+        return (
+            StructType([each for each in LOG_ROWS if each.name in wanted]) if wanted else LOG_ROWS
+        )
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return LogReader(SourceOptions.of(self.options))
@@ -153,17 +181,31 @@ class LogReader(DataSourceReader):
         return read_partition(partition)
 
 
-class LogStreamReader(DataSourceStreamReader):
+class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
+        # Where a query ends that wants what is there when it starts.
+        self._target: dict[str, int] | None = None
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
         return dict(self._options.starts)
 
-    def latestOffset(self, start: dict[str, int], limit: object) -> dict[str, int]:  # noqa: N802
-        """A store that is not there at the moment keeps its place, and none ever goes back."""
-        found = available(self._options)
-        return {store: max(start.get(store, 0), found.get(store, 0)) for store in {*start, *found}}
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        return ReadMaxBytes(self._options.batch_bytes)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._target = available(self._options)
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+        """A log that is not there at the moment keeps its place, and none ever goes back."""
+        found = available(self._options) if self._target is None else self._target
+        ends = {log: max(start.get(log, 0), found.get(log, 0)) for log in {*start, *found}}
+        if isinstance(limit, ReadAllAvailable):
+            return ends
+        bytes_max = (
+            limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._options.batch_bytes
+        )
+        return bounded(self._options, start, ends, bytes_max)
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         return planned(self._options, start, end, ())
@@ -173,17 +215,16 @@ class LogStreamReader(DataSourceStreamReader):
 
 
 def available(options: SourceOptions, files: Files | None = None) -> dict[str, int]:
-    """Up to which position each log can be read now, by store id in hex."""
+    """Up to which position each log can be read now, by log id in hex."""
     files = files or DiskFiles()
     found: dict[str, int] = {}
-    for path in options.folders:
-        folder = look_at(path, files)
-        store = folder.store_id.hex()
-        if store in found:
-            raise ConfigError(
-                f"two of the folders are copies of one log ({store}); give one of them"
-            )
-        found[store] = end_of(folder, options.tail, files)
+    for folder in _folders(options, files):
+        end = end_of(folder, options.tail, files)
+        for part in folder.parts:
+            reached = end if part.end is None else min(end, part.end)
+            log = part.log_id.hex()
+            if reached > part.start:
+                found[log] = max(reached, found.get(log, 0))
     return found
 
 
@@ -193,16 +234,75 @@ def planned(
     ends: Mapping[str, int],
     filters: tuple[RowFilter, ...],
 ) -> list[LogPartition]:
-    """Partitions for all positions between; of stores that have no end, nothing."""
-    files = DiskFiles()
-    pieces: list[Piece] = []
-    for path in options.folders:
-        folder = look_at(path, files)
-        store = folder.store_id.hex()
-        start, end = starts.get(store, 0), ends.get(store, 0)
-        pieces += pieces_between(folder, start, end, options.partition_bytes)
-    wish = Wish(filters, options.has_bodies)
+    """Partitions for all positions between; of logs that have no end, nothing."""
+    pieces = [piece for found in _pieces(options, starts, ends).values() for piece in found]
+    wish = Wish(filters, options.has_bodies, options.columns)
     return [LogPartition(pack, wish) for pack in packed(pieces, options.partition_bytes)]
+
+
+def bounded(
+    options: SourceOptions, starts: Mapping[str, int], ends: Mapping[str, int], bytes_max: int
+) -> dict[str, int]:
+    """How far to go when not more than `bytes_max` are to be read at once.
+
+    Each log that has something new gets an equal share of it, and at least its next piece: none
+    waits for another. So it may be as much more as there are logs, a segment each.
+    """
+    reached = dict(ends)
+    behind = {log: found for log, found in _pieces(options, starts, ends).items() if found}
+    for log, pieces in behind.items():
+        room = bytes_max // len(behind)
+        for number, piece in enumerate(pieces):
+            room -= piece.byte_count
+            if room < 0 and number:
+                reached[log] = piece.start
+                break
+    return reached
+
+
+def _pieces(
+    options: SourceOptions, starts: Mapping[str, int], ends: Mapping[str, int]
+) -> dict[str, list[Piece]]:
+    """What to read of each log, in the order of its positions."""
+    files = DiskFiles()
+    found: dict[str, list[Piece]] = {}
+    for log, holders in _holders(_folders(options, files)).items():
+        start, end = starts.get(log, 0), ends.get(log, 0)
+        found[log] = []
+        for number, (folder, part) in enumerate(holders):
+            reached = end
+            if number + 1 < len(holders):
+                # Another may have what this one cannot give yet.
+                reached = min(end, end_of(folder, options.tail, files))
+                reached = reached if part.end is None else min(reached, part.end)
+            found[log] += pieces_between(folder, part, start, reached, options.partition_bytes)
+            start = max(start, reached)
+    return found
+
+
+def _folders(options: SourceOptions, files: Files) -> list[LogFolder]:
+    """Raises ConfigError if two of them are the same log as it is now."""
+    folders = [look_at(path, files) for path in options.folders]
+    seen: set[bytes] = set()
+    for folder in folders:
+        if folder.log_id in seen:
+            raise ConfigError(
+                f"two of the folders are copies of one log ({folder.log_id.hex()}); "
+                "give one of them"
+            )
+        seen.add(folder.log_id)
+    return folders
+
+
+def _holders(folders: Sequence[LogFolder]) -> dict[str, list[tuple[LogFolder, LogPart]]]:
+    """Who has something of each log: first whoever writes to it, then who has most of it."""
+    found: dict[str, list[tuple[LogFolder, LogPart]]] = {}
+    for folder in folders:
+        for part in folder.parts:
+            found.setdefault(part.log_id.hex(), []).append((folder, part))
+    for holders in found.values():
+        holders.sort(key=lambda each: (each[1].end is not None, -(each[1].end or 0)))
+    return found
 
 
 def read_partition(partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -210,8 +310,7 @@ def read_partition(partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # A stream without anything new is asked for a partition without a plan.
         return
     files = DiskFiles()
-    for piece in partition.pieces:
-        yield from read_piece(files, piece, partition.wish)
+    yield from read_pieces(files, partition.pieces, partition.wish)
 
 
 def as_row_filter(each: Filter) -> RowFilter | None:

@@ -15,19 +15,29 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from syncline.certificates import check_chain
-from syncline.errors import MalformedMessageError, UnknownQueueError, UnknownServiceError
+from syncline.errors import (
+    LimitExceededError,
+    MalformedMessageError,
+    RefusedError,
+    UnknownQueueError,
+    UnknownServiceError,
+)
 from syncline.server.answers import json_answer, plain_error
 from syncline.server.bodies import decode, read_body
+from syncline.server.smp.associating import REPAIR_COUNT_MAX
 from syncline.server.smp.counters import SmpCounters
 from syncline.server.smp.operating import Operating, ServiceFacts, SessionFacts
 from syncline.server.smp.router import SmpRouter
 from syncline.values.digests import SetDigest
 from syncline.values.ids import StreamId
 from syncline.values.limits import KIB
-from syncline.values.queue_records import BlockReason, QueueRecord
+from syncline.values.queue_records import BlockReason, QueueRecord, ServiceRole
+from syncline.values.repairs import Action, Repair, Verdict
 from syncline.wire.smp import versions
 
 _BODY_BYTES_MAX = 64 * KIB
+# As many repairs as may be in one, with blanks between them.
+_REPAIRS_BYTES_MAX = 128 * KIB
 _BODY_SECONDS_MAX = 30.0
 _LINE_COUNT_MAX = 1_000
 _TTL_SECONDS_MAX = 10 * 365 * 24 * 60 * 60
@@ -42,6 +52,25 @@ class Rotate(msgspec.Struct, forbid_unknown_fields=True):
     certificate: str
 
 
+class RepairLine(msgspec.Struct, forbid_unknown_fields=True):
+    action: Literal["associate", "dissociate"]
+    service: str
+    role: Literal["M", "N"]
+    id: str
+
+    def repair(self) -> Repair:
+        """Raises MalformedMessageError."""
+        service, id_ = StreamId.parse(self.service), StreamId.parse(self.id)
+        return Repair(Action(self.action), service, ServiceRole(self.role), id_)
+
+
+class Repairs(msgspec.Struct, forbid_unknown_fields=True):
+    """`store`: what they are meant for; None: whichever this is."""
+
+    repairs: list[RepairLine]
+    store: str | None = None
+
+
 class SmpApi:
     """The handlers. Until `attach`, there is no router."""
 
@@ -50,15 +79,19 @@ class SmpApi:
         self._shows_peers = shows_peers
         self._router: SmpRouter | None = None
         self._address = ""
+        self._store: str | None = None
 
-    def attach(self, router: SmpRouter, address: str) -> None:
+    def attach(self, router: SmpRouter, address: str, store_id: bytes | None = None) -> None:
+        """`store_id`: None for a store that is kept in memory, and not for long."""
         self._router = router
         self._address = address
+        self._store = None if store_id is None else store_id.hex()
 
     def routes(self) -> list[Route]:
         return [
             Route("/api/smp", self.overview, methods=["GET"]),
             Route("/api/smp/verify", self.verify, methods=["POST"]),
+            Route("/api/smp/associations", self.repair_associations, methods=["POST"]),
             Route("/api/smp/queues/{id}", self.describe_queue, methods=["GET"]),
             Route("/api/smp/queues/{id}", self.delete_queue, methods=["DELETE"]),
             Route("/api/smp/queues/{id}/block", self.block_queue, methods=["POST"]),
@@ -75,6 +108,7 @@ class SmpApi:
         router = self._ready()
         facts = {
             "address": self._address,
+            "store": self._store,
             "sessions": router.session_count,
             "subscribed_queues": router.subscribed_queue_count,
             "subscribed_services": router.subscribed_service_count,
@@ -85,11 +119,26 @@ class SmpApi:
 
     async def verify(self, request: Request) -> Response:
         """Lines of progress, and what was found at the end."""
-        wanted = request.query_params.get("repair", "false")
-        if wanted not in ("true", "false"):
-            raise MalformedMessageError("repair is true or false")
-        lines = self._operating().examination.run(repairs=wanted == "true")
+        lines = self._operating().examination.run(repairs=_is_set(request, "repair"))
         return StreamingResponse(lines, media_type="application/x-ndjson")
+
+    async def repair_associations(self, request: Request) -> Response:
+        """Each is answered by itself, in order; with `dry_run` nothing is changed."""
+        is_dry = _is_set(request, "dry_run")
+        body = await read_body(request, _REPAIRS_BYTES_MAX, _BODY_SECONDS_MAX)
+        wanted = decode(Repairs, body)
+        if len(wanted.repairs) > REPAIR_COUNT_MAX:
+            raise LimitExceededError("repairs at once", len(wanted.repairs), REPAIR_COUNT_MAX)
+        repairs = [each.repair() for each in wanted.repairs]
+        associating = self._operating().associating
+        if wanted.store is not None and wanted.store != self._store:
+            raise RefusedError(
+                f"these repairs are meant for store {wanted.store[:64]}, this is {self._store}; "
+                "ask the router of that store"
+            )
+        verdicts = await (associating.judge_all if is_dry else associating.carry_out)(repairs)
+        answers = [_verdict_facts(each) for each in verdicts]
+        return json_answer({"store": self._store, "answers": answers})
 
     # Queues.
 
@@ -189,6 +238,21 @@ class SmpApi:
         if self._router is None:
             raise self._not_ready
         return self._router
+
+
+def _is_set(request: Request, name: str) -> bool:
+    """A choice of the query. Raises MalformedMessageError."""
+    wanted = request.query_params.get(name, "false")
+    if wanted not in ("true", "false"):
+        raise MalformedMessageError(f"{name} is true or false")
+    return wanted == "true"
+
+
+def _verdict_facts(verdict: Verdict) -> dict[str, str]:
+    facts = {"state": verdict.state.value}
+    if verdict.reason is not None:
+        facts["reason"] = verdict.reason.value
+    return facts
 
 
 async def _body(request: Request) -> bytes:

@@ -172,10 +172,13 @@ class Connections:
         """They are told with the next `tell_effects`."""
         for effect in effects:
             self._untold.setdefault(effect.session, []).append(effect)
-            if self._log_of_events is not None:
-                self._note(self._log_of_events, effect)
+            self.note_effect(effect)
 
-    def _note(self, log: EventLog, effect: Effect) -> None:
+    def note_effect(self, effect: Effect) -> None:
+        """In the log, for whoever checks it later."""
+        log = self._log_of_events
+        if log is None:
+            return
         match effect:
             case Ended(queue=queue) | Deleted(queue=queue):
                 log.unsubscribed(queue, effect.session)

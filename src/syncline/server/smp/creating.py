@@ -65,7 +65,7 @@ class Creating:
             self._parts.counters.associations_new_count += 1
         if command.subscribes:
             if self._parts.outside.events is not None:
-                self._parts.outside.events.subscribed(queue, call.number)
+                self._parts.outside.events.subscribed(queue, call.number, 1)
             self._parts.connections.add_effects(
                 self._parts.deliveries.subscribe(call.number, queue, record.service_id)
             )

@@ -18,6 +18,7 @@ from syncline.server.smp.connections import NO_ID, Connection
 from syncline.server.smp.faces import Answer
 from syncline.server.smp.parts import Parts
 from syncline.storage.base import Entry, EntryKind
+from syncline.values.events import Reason
 from syncline.values.limits import read_bytes_max
 from syncline.values.queue_records import QueueRecord
 from syncline.wire.smp.bodies import QuotaReached, Received, ReceivedMessage, seal_received
@@ -141,6 +142,8 @@ class Delivering:
             queue=str(record.recipient_id),
         )
         self._store.truncate_before(record.recipient_id, entry.seq + 1)
+        if self._events is not None:
+            self._events.expired(record.recipient_id, entry.seq, Reason.NO_MESSAGE)
 
 
 def _head(record: QueueRecord, entry: Entry) -> Head:

@@ -12,10 +12,12 @@ from syncline.certificates import identity_of_chain
 from syncline.core.deliveries import SessionView
 from syncline.core.subscriptions import Effect
 from syncline.errors import ServiceMismatchError, UnknownQueueError
+from syncline.server.smp.associating import Associating
 from syncline.server.smp.connections import NO_ID, Connection
 from syncline.server.smp.delivering import Delivering
 from syncline.server.smp.examining import Examination
 from syncline.server.smp.faces import Answer
+from syncline.server.smp.notifying import Notifying
 from syncline.server.smp.parts import Parts
 from syncline.server.smp.queue_commands import QueueCommands
 from syncline.values.digests import SetDigest
@@ -55,12 +57,19 @@ class SessionFacts:
 class Operating:
     """See the module."""
 
-    def __init__(self, parts: Parts, queue_commands: QueueCommands, delivering: Delivering) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        queue_commands: QueueCommands,
+        delivering: Delivering,
+        notifying: Notifying,
+    ) -> None:
         self._parts = parts
         self._queue_commands = queue_commands
         self._delivering = delivering
         outside = parts.outside
         self.examination = Examination(outside.records, parts.counters, outside.log)
+        self.associating = Associating(parts, delivering, notifying)
 
     # Queues.
 
@@ -84,6 +93,10 @@ class Operating:
         self._parts.book.change(record, replace(record, block=reason, status=status))
         self._parts.counters.blocked_count += 1
         readers = self._parts.deliveries.deleted(record.recipient_id, record.service_id)
+        if record.service_id is None:
+            # The session of a service reads the queue again once it is not blocked any more.
+            for reader in readers:
+                self._parts.connections.note_effect(reader)
         await self._durable()
         self._tell_blocked(readers, record.recipient_id, reason)
 
@@ -149,6 +162,8 @@ class Operating:
             *self._parts.deliveries.service_deleted(service_id),
             *self._parts.notifications.service_deleted(service_id),
         ]
+        for effect in ended:
+            self._parts.connections.note_effect(effect)
         await self._durable()
         for number in {effect.session for effect in ended}:
             if (connection := self._parts.connections.get(number)) is not None:

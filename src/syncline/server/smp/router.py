@@ -64,7 +64,12 @@ class SmpRouter:
         # Sessions whose commands wait for room.
         self._stalled: set[int] = set()
         self.counters = parts.counters
-        self.operating = Operating(parts, self._dispatch.queue_commands, self._dispatch.delivering)
+        self.operating = Operating(
+            parts,
+            self._dispatch.queue_commands,
+            self._dispatch.delivering,
+            self._dispatch.notifying,
+        )
         # Of deletions that a crash cut off, the first ones; `keep_house` has the rest.
         self._dispatch.erasing.finish_some()
 

@@ -90,6 +90,8 @@ class Sending:
                 return
             self._parts.counters.expired_count += len(expired)
             self._parts.outside.store.truncate_before(queue, expired[-1] + 1)
+            if self._parts.outside.events is not None:
+                self._parts.outside.events.expired(queue, expired[-1])
             count_max = _EXPIRED_AT_ONCE
 
     def _expired(self, queue: StreamId, before_ms: int, count_max: int) -> list[int]:

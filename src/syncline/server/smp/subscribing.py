@@ -23,6 +23,7 @@ from syncline.server.smp.delivering import Delivering
 from syncline.server.smp.parts import Parts
 from syncline.server.smp.queue_commands import check_not_blocked
 from syncline.server.smp.replies import NOTHING, RECORDS, Reply
+from syncline.values.ids import StreamId
 from syncline.values.queue_records import QueueRecord
 from syncline.wire.smp import failures
 from syncline.wire.smp.failures import FailureError
@@ -52,7 +53,7 @@ class Subscribing:
         parts.counters.count_association(former, service)
         parts.counters.subscribed_count += 1
         if parts.outside.events is not None:
-            parts.outside.events.subscribed(queue, call.number)
+            parts.outside.events.subscribed(queue, call.number, self._first_wanted(queue))
         parts.connections.add_effects(
             parts.deliveries.subscribe(call.number, queue, service, former=former)
         )
@@ -70,8 +71,11 @@ class Subscribing:
         head = self._delivering.head(record)
         if head is None:
             return Reply(_OK)
+        held = parts.deliveries.held(call.number, queue)
         parts.deliveries.got(call.number, queue, head.seq, head.message_id)
         if parts.outside.events is not None:
+            if held is not None and held.seq == head.seq:
+                parts.outside.events.sent_again(queue, call.number, head.seq, head.seq)
             parts.outside.events.delivered(queue, call.number, head.seq, head.seq)
         parts.counters.fetched_count += 1
         return Reply(self._delivering.message(record, head))
@@ -107,4 +111,15 @@ class Subscribing:
         message: Msg | Ok = _OK
         if head is not None and head.message_id == held.message_id:
             message = self._delivering.message(record, head)
+            if self._parts.outside.events is not None:
+                self._parts.outside.events.sent_again(queue, call.number, head.seq, head.seq)
+                self._parts.outside.events.delivered(queue, call.number, head.seq, head.seq)
         return Reply(message)
+
+    def _first_wanted(self, queue: StreamId) -> int:
+        """The lowest sequence that nobody has acknowledged."""
+        try:
+            return self._parts.outside.store.state(queue).first
+        except UnknownQueueError:
+            # Nobody has sent anything yet.
+            return 1

@@ -13,7 +13,7 @@ import posixpath
 import sqlite3
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from syncline.core.reconciliation.initiator import Mode
@@ -43,10 +43,12 @@ from syncline.storage.records.sqlite_connection import (
     explained,
     snapshot,
 )
+from syncline.storage.records.sqlite_reports import looked_at
 from syncline.storage.records.sqlite_sets import kept_digest, member_columns, stored_set
 from syncline.storage.set_digests import digest_of_set
 from syncline.values.queue_records import QueueRecord, ServiceRecord, ServiceRole
 from syncline.values.reconciliation import ID_BYTES
+from syncline.values.repairs import service_of, with_service
 
 # Records staged at once: at their largest, half of what may wait for the disk.
 _BATCH_COUNT: Final = 256
@@ -150,18 +152,11 @@ def looked_into(folder: str, files: Files) -> Generator[FolderRecords]:
     """Raises ForeignFolderError for a folder without records of queues."""
     path = _records_path(folder, files)
     with _held(folder, files) as lock:
-        index, is_worked_on = f"{path}-shm", lock is None
-        had_index = files.exists(index)
-        # A router may begin to write at any moment: then its WAL has to be looked at.
-        has_wal = is_worked_on or files.exists(f"{path}-wal")
-        try:
-            with closing(connect_only_to_look(path, has_wal=has_wal)) as connection:
-                _check(connection, folder, path)
-                yield FolderRecords(connection, path, is_worked_on=is_worked_on)
-        finally:
-            # Where a router works it belongs to that too.
-            if not is_worked_on and not had_index and files.exists(index):
-                files.remove(index)
+        is_worked_on = lock is None
+        with looked_at(folder, path, files, is_worked_on=is_worked_on) as connection:
+            if check_schema(connection, folder, path) == 0:
+                raise ForeignFolderError(folder, f"its {FILE_NAME} is empty")
+            yield FolderRecords(connection, path, is_worked_on=is_worked_on)
 
 
 @contextmanager
@@ -184,12 +179,6 @@ def _records_path(folder: str, files: Files) -> str:
     if not files.exists(path):
         raise ForeignFolderError(folder, f"there is no {FILE_NAME}, so it has no SMP queues")
     return path
-
-
-def _check(connection: sqlite3.Connection, folder: str, path: str) -> None:
-    with explained(path, "reading"):
-        if check_schema(connection, folder, path) == 0:
-            raise ForeignFolderError(folder, f"its {FILE_NAME} is empty")
 
 
 @contextmanager
@@ -289,15 +278,15 @@ class FolderRepairer:
         record = self._record(service.role, member)
         if record is None:
             return False
-        self._update(_with_service(record, service.role, service.service_id))
+        self._update(with_service(record, service.role, service.service_id))
         return True
 
     def _dissociate(self, service: ServiceRecord, member: bytes) -> bool:
         """False if it is not the service's any more."""
         record = self._record(service.role, member)
-        if record is None or _service_of(record, service.role) != service.service_id:
+        if record is None or service_of(record, service.role) != service.service_id:
             return False
-        self._update(_with_service(record, service.role, None))
+        self._update(with_service(record, service.role, None))
         return True
 
     def _record(self, role: ServiceRole, member: bytes) -> QueueRecord | None:
@@ -325,14 +314,3 @@ def _ids(joined: bytes, followed: Followed) -> Iterator[bytes]:
     for start in range(0, len(joined), ID_BYTES):
         yield joined[start : start + ID_BYTES]
         followed(1)
-
-
-def _service_of(record: QueueRecord, role: ServiceRole) -> bytes | None:
-    return record.notifier_service_id if role is ServiceRole.NOTIFIER else record.service_id
-
-
-def _with_service(record: QueueRecord, role: ServiceRole, service_id: bytes | None) -> QueueRecord:
-    if role is not ServiceRole.NOTIFIER:
-        return replace(record, service_id=service_id)
-    assert record.notifier is not None, "it was found by its notifier"
-    return replace(record, notifier=replace(record.notifier, service_id=service_id))

@@ -108,6 +108,7 @@ class LogStore:
         self._by_id = self._residents.by_id
         self._scrubber = Scrubber(opened.runs, opened.table, self._report)
         self._snapshots = Snapshots(opened.segments, opened.runs, self._report)
+        self.on_expired: Callable[[StreamId, int], None] | None = None
 
     @classmethod
     def open(
@@ -602,6 +603,8 @@ class LogStore:
             if not entries or old < len(entries):
                 break
         self.truncate_before(stream, seq)
+        if seq > begin and self.on_expired is not None:
+            self.on_expired(stream, seq - 1)
         return seq - begin
 
     # ---- Damage ----

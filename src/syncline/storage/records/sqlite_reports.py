@@ -95,17 +95,22 @@ def examine_steps(folder: str, path: str, files: Files) -> Generator[int, None, 
 
 
 @contextmanager
-def looked_at(folder: str, path: str, files: Files) -> Generator[sqlite3.Connection]:
-    """Raises as `examine` does."""
+def looked_at(
+    folder: str, path: str, files: Files, *, is_worked_on: bool = False
+) -> Generator[sqlite3.Connection]:
+    """`is_worked_on`: somebody else may write to it meanwhile. Raises as `examine` does."""
     index = f"{path}-shm"
     had_index = files.exists(index)
+    # Who works on it may begin to write at any moment: then its WAL has to be looked at.
+    has_wal = is_worked_on or files.exists(f"{path}-wal")
     try:
         with (
-            closing(connect_only_to_look(path, has_wal=files.exists(f"{path}-wal"))) as connection,
+            closing(connect_only_to_look(path, has_wal=has_wal)) as connection,
             explained(path, "reading"),
         ):
             check_schema(connection, folder, path)
             yield connection
     finally:
-        if not had_index and files.exists(index):
+        # Where somebody works it belongs to them too.
+        if not is_worked_on and not had_index and files.exists(index):
             files.remove(index)

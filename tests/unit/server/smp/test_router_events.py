@@ -4,12 +4,15 @@ import pytest
 
 from syncline.server.events import Events, service_number
 from syncline.server.smp.options import SmpOptions
-from syncline.values.events import EventKind, Face, decode_events
+from syncline.storage.base import commit
+from syncline.values.events import EventKind, Face, Reason, decode_events
+from syncline.values.ids import StreamId
+from syncline.values.queue_records import BlockReason
 from syncline.wire.smp.commands import Ack, Del, Get, Sub, Subs
 from syncline.wire.smp.messages import Msg
+from tests.unit.server.events_rig import Noted
 from tests.unit.server.smp.router_rig import Peer, Queue, RouterRig
 from tests.unit.server.smp.router_rig import smp as smp
-from tests.unit.server.test_document_events import Noted
 
 
 @pytest.fixture
@@ -27,12 +30,12 @@ async def acknowledge(peer: Peer, queue: Queue, message: Msg) -> None:
 async def test_who_comes_and_goes_is_noted(smp: RouterRig, noted: Noted) -> None:
     peer = smp.connect()
     queue = await peer.create()
-    assert noted.take() == [("CONNECTED", peer.number, 0, 0), ("SUBSCRIBED", peer.number, 0, 0)]
+    assert noted.take() == [("CONNECTED", peer.number, 0, 0), ("SUBSCRIBED", peer.number, 1, 1)]
     other = smp.connect()
     await other.subscribe(queue)
     assert noted.take() == [
         ("CONNECTED", other.number, 0, 0),
-        ("SUBSCRIBED", other.number, 0, 0),
+        ("SUBSCRIBED", other.number, 1, 1),
         ("UNSUBSCRIBED", peer.number, 0, 0),
     ]
     other.close("done")
@@ -111,3 +114,88 @@ async def test_a_queue_that_is_deleted_is_left_by_its_reader(smp: RouterRig, not
     await owner.ask(Del(), queue.recipient_id, queue.key)
     await smp.settle()
     assert noted.take() == [("UNSUBSCRIBED", reader.number, 0, 0)]
+
+
+async def test_a_subscription_is_noted_with_the_first_message_that_waits(
+    smp: RouterRig, noted: Noted
+) -> None:
+    reader, other, sender = smp.connect(), smp.connect(), smp.connect()
+    queue = await reader.create()
+    for body in (b"one", b"two"):
+        await sender.post(queue, body)
+    _, message = await reader.event()
+    assert isinstance(message, Msg)
+    await acknowledge(reader, queue, message)
+    noted.take()
+    await other.subscribe(queue)
+    assert ("SUBSCRIBED", other.number, 2, 1) in noted.take()
+
+
+async def test_a_message_that_is_asked_for_again_is_noted_as_sent_again(
+    smp: RouterRig, noted: Noted
+) -> None:
+    reader, fetcher, sender = smp.connect(), smp.connect(), smp.connect()
+    queue = await reader.create()
+    await sender.post(queue, b"one")
+    await reader.event()
+    noted.take()
+    await reader.ask(Ack(b""), queue.recipient_id, queue.key)
+    assert noted.take() == [("RESENT", reader.number, 1, 1), ("DELIVERED", reader.number, 1, 1)]
+    for _ in range(2):
+        await fetcher.ask(Get(), queue.recipient_id, queue.key)
+    assert noted.take() == [
+        ("DELIVERED", fetcher.number, 1, 1),
+        ("RESENT", fetcher.number, 1, 1),
+        ("DELIVERED", fetcher.number, 1, 1),
+    ]
+
+
+async def test_messages_that_are_given_up_by_age_are_noted(smp: RouterRig, noted: Noted) -> None:
+    reader, sender = smp.connect(), smp.connect()
+    queue = await reader.create(subscribes=False)
+    for _ in range(3):
+        await sender.post(queue, b"old")
+    smp.now_ms += smp.options.expire_after_ms + 1
+    noted.take()
+    smp.router.expire(StreamId(queue.recipient_id), smp.now_ms)
+    events = noted.take_events()
+    assert {(each.kind, each.stream, each.session, each.detail) for each in events} == {
+        (EventKind.EXPIRED, queue.recipient_id, 0, Reason.AGE)
+    }
+    # The oldest is looked at before the others: up to which, the last one says.
+    assert [each.last for each in events] == [1, 3]
+    smp.router.expire(StreamId(queue.recipient_id), smp.now_ms)
+    assert noted.take() == []
+
+
+async def test_what_is_no_message_is_noted_when_it_is_dropped(smp: RouterRig, noted: Noted) -> None:
+    reader, sender = smp.connect(), smp.connect()
+    queue = await reader.create(subscribes=False)
+    await sender.post(queue, b"one")
+    smp.store.truncate_before(StreamId(queue.recipient_id), 2)
+    smp.store.append(StreamId(queue.recipient_id), b"", smp.now_ms)
+    commit(smp.store)
+    noted.take()
+    await reader.subscribe(queue)
+    await smp.settle()
+    expired = [each for each in noted.take_events() if each.kind == EventKind.EXPIRED]
+    assert [(each.last, each.detail) for each in expired] == [(2, Reason.NO_MESSAGE)]
+
+
+async def test_a_queue_that_is_blocked_is_left_by_its_reader(smp: RouterRig, noted: Noted) -> None:
+    reader = smp.connect()
+    queue = await reader.create()
+    noted.take()
+    await smp.router.operating.block_queue(queue.recipient_id, BlockReason("spam"))
+    assert noted.take() == [("UNSUBSCRIBED", reader.number, 0, 0)]
+
+
+async def test_a_service_that_is_deleted_is_lost_by_its_session(
+    smp: RouterRig, noted: Noted
+) -> None:
+    service = await smp.service()
+    peer = smp.connect(service=service)
+    await peer.ask(Subs(0, bytes(16)), service.service_id, service.key)
+    noted.take()
+    await smp.router.operating.delete_service(service.service_id)
+    assert noted.take() == [("DISPLACED", peer.number, 0, 0), ("DISCONNECTED", peer.number, 0, 0)]

@@ -1,0 +1,1 @@
+"""What it costs a router to note what it handed to whom."""

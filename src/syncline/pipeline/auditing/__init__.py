@@ -1,0 +1,1 @@
+"""The parts of the job `audit`: what is read, packed, settled and written."""
