@@ -14,6 +14,13 @@ import pytest
 from syncline.pipeline.schemas import table_named
 from syncline.pipeline.tables import Table
 from syncline.storage.base import StreamKind, commit
+from syncline.storage.documents import (
+    SNAPSHOT_VERSION,
+    DocumentSnapshot,
+    encode_entry,
+    encode_snapshot,
+    stream_of,
+)
 from syncline.storage.files import DiskFiles
 from syncline.storage.log.store import LogStore
 from syncline.storage.options import StoreOptions
@@ -28,11 +35,17 @@ from tests.storage.records.under_test import queue, service, service_id
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
-SESSION = 7 << 4 | Face.SMP
+QUEUE = stream_id(1)
+QUEUE_READER = 7 << 4 | Face.SMP
+DOCUMENT = "paper"
+PAPER = stream_of(DOCUMENT)
+READER = 8 << 4 | Face.DOCUMENTS
+AUTHOR = "ann"
 BATCH_COUNT = 90
 BATCH_MESSAGE_COUNT = 400
 BODY_BYTES = 5_000
-# Nothing of it was delivered.
+BATCH_UPDATE_COUNT = 5
+# Its updates were never delivered.
 LOST_BATCH = 41
 
 
@@ -46,22 +59,31 @@ def router(folder: Path) -> None:
         now_ms=START_MS,
         random_bytes=source.randbytes,
     )
-    store.create(stream_id(1), StreamKind.QUEUE, 0, START_MS)
+    store.create(QUEUE, StreamKind.QUEUE, 0, START_MS)
+    store.create(PAPER, StreamKind.DOCUMENT, 0, START_MS)
+    empty = DocumentSnapshot(SNAPSHOT_VERSION, DOCUMENT, "json", bytes(8), [], b"{}")
+    store.put_snapshot(PAPER, 0, encode_snapshot(empty), START_MS)
     store.note_event(encode_event(EventKind.STARTED, START_MS))
-    connected = (START_MS, stream_id(2), SESSION)
-    store.note_event(encode_event(EventKind.CONNECTED, *connected, detail=Face.SMP))
-    store.note_event(encode_event(EventKind.SUBSCRIBED, START_MS, stream_id(1), SESSION, 1, 1))
-    seq = 0
+    for stream, session in ((QUEUE, QUEUE_READER), (PAPER, READER)):
+        store.note_event(encode_event(EventKind.SUBSCRIBED, START_MS, stream, session, 1, 1))
+    message = update = 0
     for number in range(BATCH_COUNT):
         now_ms = START_MS + number * 1_000
         for _ in range(BATCH_MESSAGE_COUNT):
-            store.append(stream_id(1), source.randbytes(BODY_BYTES), now_ms)
+            store.append(QUEUE, source.randbytes(BODY_BYTES), now_ms)
+        for at in range(BATCH_UPDATE_COUNT):
+            body = f'{{"n{number}": {at}}}'.encode()
+            store.append(PAPER, encode_entry(AUTHOR, update + at + 1, body), now_ms)
         commit(store)
         for _ in range(BATCH_MESSAGE_COUNT):
-            seq += 1
-            about = (now_ms + 5, stream_id(1), SESSION, seq, seq)
-            if number != LOST_BATCH:
-                store.note_event(encode_event(EventKind.DELIVERED, *about))
+            message += 1
+            about = (now_ms + 5, QUEUE, QUEUE_READER)
+            store.note_event(encode_event(EventKind.DELIVERED, *about, message, message))
+            store.note_event(encode_event(EventKind.ACKNOWLEDGED, *about, 0, message))
+        first, update = update + 1, update + BATCH_UPDATE_COUNT
+        if number != LOST_BATCH:
+            about = (now_ms + 5, PAPER, READER)
+            store.note_event(encode_event(EventKind.DELIVERED, *about, first, update))
     commit(store)
     store.close()
     records = SqliteRecords.open(str(folder), DiskFiles())
@@ -136,7 +158,7 @@ def test_a_cluster_that_loses_an_executor_finds_the_same(tmp_path: Path) -> None
         # Two at the start, and one in place of the one that was killed.
         assert cluster.said("Launching executor") >= 3
     found = json.loads(said)
-    assert found["audit"]["lost_count"] == BATCH_MESSAGE_COUNT
+    assert found["audit"]["lost_count"] == BATCH_UPDATE_COUNT
     assert found["reconcile"]["missing_count"] > 0
     for name in TABLES:
         there = rows_of(tmp_path / "there", name)

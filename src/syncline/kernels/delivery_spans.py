@@ -67,9 +67,14 @@ class Spans:
         # What comes next of the same session on the same unit.
         count = len(edges)
         next_place, next_ms = np.full(count, NEVER), np.full(count, NEVER)
+        # Up to which sequence something was there for who left: the row itself comes later.
+        next_seq = np.zeros(count, np.int64)
+        left_seq = np.where(edges.code == EVICTED, edges.first, edges.last)
         is_same = (unit[1:] == unit[:-1]) & (edges.session[1:] == edges.session[:-1])
         next_place[:-1][is_same] = edges.place[1:][is_same]
         next_ms[:-1][is_same] = edges.time_ms[1:][is_same]
+        is_left = is_same & (edges.code[1:] != SUBSCRIBED)
+        next_seq[:-1][is_left] = left_seq[1:][is_left]
         chosen = np.flatnonzero(edges.code == SUBSCRIBED)
         unit, rows = unit[chosen], edges.taken(chosen)
         log = units.log[unit]
@@ -102,6 +107,9 @@ class Spans:
         first = np.maximum(rows.first, np.where(units.is_document[unit], gone + 1, 0))
         low = entries.find(unit, first)
         high = np.where(end_place == NEVER, entries.end[unit], entries.before(unit, end_place))
+        end_seq = next_seq[chosen]
+        is_known = units.is_document[unit] & (end_place == next_place[chosen]) & (end_seq > 0)
+        high = np.where(is_known, np.minimum(high, entries.find(unit, end_seq + 1)), high)
         return cls(
             unit,
             rows.session,

@@ -33,6 +33,8 @@ class Span:
     first: int
     end_place: int | None = None
     end_ms: int = 0
+    # The head when it left, 0 if it is not known.
+    end_seq: int = 0
     delivered: list[Row] = field(default_factory=list)
     acknowledged: list[Row] = field(default_factory=list)
     resent: list[Row] = field(default_factory=list)
@@ -196,6 +198,9 @@ class Life:
                     takes_over = not self.is_document and row.code == codes.SUBSCRIBED
                     if span.end_place is None and (is_same or takes_over):
                         span.end_place, span.end_ms = row.place, row.time_ms
+                        if self.is_document and row.code != codes.SUBSCRIBED:
+                            is_evicted = row.code == codes.EVICTED
+                            span.end_seq = row.first if is_evicted else row.last
             if row.code == codes.SUBSCRIBED:
                 first = max(row.first, passed + 1) if self.is_document else row.first
                 spans.append(Span(row, first))
@@ -207,6 +212,7 @@ class Life:
             start = self.book.next_start(span.row.place)
             if start is not None and (span.end_place is None or start[0] < span.end_place):
                 span.end_place, span.end_ms = start
+                span.end_seq = 0
         return spans
 
     def span_of(self, row: Row) -> Span | None:
@@ -283,6 +289,8 @@ class Life:
             if append.last < span.first:
                 continue
             if span.end_place is not None and append.place > span.end_place:
+                continue
+            if 0 < span.end_seq < append.last:
                 continue
             self.judge_pair(append, span)
 

@@ -148,8 +148,9 @@ class Router:
             reader.sent = reader.acked
         elif action == 18:
             if random.random() < 0.3:
-                self.note(stream, codes.EVICTED, session=reader.session, last=reader.acked)
-            self.note(stream, codes.UNSUBSCRIBED, session=reader.session)
+                numbers = {"first": stream.head, "last": reader.acked}
+                self.note(stream, codes.EVICTED, session=reader.session, **numbers)
+            self.note(stream, codes.UNSUBSCRIBED, session=reader.session, last=stream.head)
             stream.readers.remove(reader)
             if self.breaks and stream.head > reader.sent and random.random() < 0.4:
                 self.handed(stream, reader, reader.sent + 1, stream.head)

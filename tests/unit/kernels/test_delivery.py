@@ -172,6 +172,20 @@ PLANTED = {
     "nothing": (healthy(), {}),
     "a loss": (without(healthy(), 202), {("lost", OTHER, 2): 1}),
     "a loss that nothing follows": (without(healthy(), 402), {("interrupted", OTHER, 4): 1}),
+    "what came when it had left, and was logged before that": (
+        [
+            *without(healthy(), 402, 901),
+            Row(1, codes.UNSUBSCRIBED, 901, START_MS + 9_000, OTHER, last=3),
+        ],
+        {},
+    ),
+    "what came when it was evicted, and was logged before that": (
+        [
+            *without(healthy(), 402, 901),
+            Row(1, codes.EVICTED, 901, START_MS + 9_000, OTHER, 3, 3),
+        ],
+        {("evicted", OTHER, 3): 1},
+    ),
     "a loss that was acknowledged": (without(healthy(), 201), {}),
     "no acknowledgement": (without(healthy(), 403), {("unacknowledged", READER, 4): 1}),
     "a duplicate": ([*healthy(), DELIVERED_TWICE], {("duplicate", OTHER, 3): 1}),
