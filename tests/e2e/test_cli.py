@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from syncline.cli import main
+from syncline.cli import keeping, main
+from syncline.errors import DeviceError
 from syncline.storage.base import StreamKind, commit, run_jobs
 from syncline.storage.files import DiskFiles
 from syncline.storage.opening import open_store
@@ -287,6 +288,19 @@ def test_a_restored_folder_knows_that_it_is_one_and_is_told_when_it_forgot(
     assert result.code == 2
     assert "LIFE" in result.sentence
     assert not (tmp_path / "back").exists()
+
+
+def test_what_was_restored_by_half_is_no_data_folder(
+    cli: Cli, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut_off(*_: object) -> None:
+        raise DeviceError("LIFE", "write", "it was cut off")
+
+    assert cli("backup", tmp_path / "copy", "--data", folder).code == 0
+    monkeypatch.setattr(keeping, "begin_life", cut_off)
+    assert cli("restore", tmp_path / "copy", tmp_path / "back").code == 2
+    # It would not know that it was restored, so nobody may take it for a data folder.
+    assert cli("inspect", tmp_path / "back").code == 2
 
 
 def test_restoring_refuses_what_is_not_whole(cli: Cli, folder: Path, tmp_path: Path) -> None:

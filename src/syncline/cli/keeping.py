@@ -46,6 +46,7 @@ from syncline.storage.copies import (
     check_copy,
     check_empty,
     copy_folder,
+    copy_format,
     folder_bytes,
     read_manifest,
     write_manifest,
@@ -147,18 +148,19 @@ def restore(
     files = DiskFiles()
     check_empty(files, whole_path(target))
     manifest = read_manifest(files, whole_path(source))
-    format_of(source)
+    found = format_of(source)
     with output.progress("checking", manifest.byte_count) as bar:
         bar.run_out(check_copy(files, whole_path(source), manifest))
     # Before anything is written: without its lives a copy could pass for another folder.
     read_lives(files, whole_path(source))
+    end = _end_of_log(source)
     with output.progress("copying", manifest.byte_count) as bar:
-        bar.run_out(copy_folder(files, whole_path(source), whole_path(target)))
+        bar.run_out(copy_folder(files, whole_path(source), whole_path(target), has_format=False))
     with output.progress("comparing", manifest.byte_count) as bar:
-        bar.run_out(check_copy(files, whole_path(target), manifest))
-    found = format_of(target)
-    seed = secrets.token_bytes(LIFE_BYTES)
-    begin_life(files, whole_path(target), found.store_id, seed, _end_of_log(target))
+        bar.run_out(check_copy(files, whole_path(target), manifest.without_format()))
+    begin_life(files, whole_path(target), found.store_id, secrets.token_bytes(LIFE_BYTES), end)
+    # Only now is it a store: there is never one that does not know that it was restored.
+    copy_format(files, whole_path(source), whole_path(target))
     if is_json:
         facts = {"files": len(manifest.files), "bytes": manifest.byte_count}
         output.json({"restored": whole_path(target)} | facts)

@@ -11,7 +11,7 @@ Every step yields the bytes it has just dealt with, so that whoever waits sees t
 import hashlib
 import posixpath
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -44,6 +44,11 @@ class CopyManifest:
     @property
     def byte_count(self) -> int:
         return sum(file.bytes for file in self.files)
+
+    def without_format(self) -> "CopyManifest":
+        """What a copy has before it is a store."""
+        files = tuple(file for file in self.files if file.path != FORMAT_NAME)
+        return replace(self, files=files)
 
 
 def walk(files: Files, folder: str) -> tuple[list[str], list[str]]:
@@ -78,10 +83,17 @@ def check_empty(files: Files, folder: str) -> None:
         raise ForeignFolderError(folder, "it is not empty")
 
 
-def copy_folder(files: Files, source: str, target: str) -> Generator[int]:
-    """Copy a data folder that nobody works on. FORMAT comes last: half a copy is no store."""
+def copy_folder(
+    files: Files, source: str, target: str, *, has_format: bool = True
+) -> Generator[int]:
+    """Copy a data folder that nobody works on. FORMAT comes last: half a copy is no store.
+
+    Without `has_format` it does not come at all, until `copy_format` makes a store of the copy.
+    """
     check_empty(files, target)
     folders, found = walk(files, source)
+    if not has_format:
+        found.remove(FORMAT_NAME)
     files.make_folder(target)
     for path in folders:
         files.make_folder(posixpath.join(target, path))
@@ -91,6 +103,14 @@ def copy_folder(files: Files, source: str, target: str) -> Generator[int]:
         files.sync_folder(posixpath.join(target, path))
     files.sync_folder(target)
     files.sync_folder(posixpath.dirname(target.rstrip("/")) or ".")
+
+
+def copy_format(files: Files, source: str, target: str) -> None:
+    for _ in _copy_file(
+        files, posixpath.join(source, FORMAT_NAME), posixpath.join(target, FORMAT_NAME)
+    ):
+        pass
+    files.sync_folder(target)
 
 
 def copy_certificates(files: Files, source: str, target: str) -> Generator[int]:
