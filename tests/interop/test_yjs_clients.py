@@ -123,6 +123,8 @@ def head(router: RouterProcess, name: str) -> int:
 def test_a_large_document_is_loaded_whole(router: RouterProcess) -> None:
     url = address(router, "y-websocket")
     with npm_clients("y-websocket", url, "large", 1) as (one,):
+        # What is written before that goes to the router as one update.
+        one.wait_for_event("synced")
         for part in range(20):
             one.insert(0, chr(97 + part) * 40_000)
         one.wait_for(lambda: head(router, "large") >= 20)
