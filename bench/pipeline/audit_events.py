@@ -82,7 +82,8 @@ class Maker:
         is_silent = self._is_silent(session)
         is_lost = is_silent & (random.random(len(both)) < LOST_SHARE * _SILENT_EACH)
         took_ms = 1 + random.geometric(0.2, len(both)).clip(0, 29)
-        is_late = ~is_lost & (random.random(len(both)) < LATE_SHARE)
+        # Nor do they acknowledge: what is acknowledged has come, whenever a delivery says it did.
+        is_late = is_silent & ~is_lost & (random.random(len(both)) < LATE_SHARE * _SILENT_EACH)
         took_ms[is_late] += LATE_MS + 500
         delivered_ms = time_ms[both] + took_ms
         is_twice = ~is_lost & (random.random(len(both)) < DUPLICATE_SHARE)
@@ -99,7 +100,7 @@ class Maker:
                     seq[both[chosen]],
                 )
             )
-        acked = np.flatnonzero(~is_silent & ~is_late)
+        acked = np.flatnonzero(~is_silent)
         parts.append(
             self._event(
                 8,

@@ -1,16 +1,19 @@
 """The columns of a log are those that its own scan finds, whatever happened to its bytes."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
 from syncline.kernels.log_records import columns, joined, record_offsets
 from syncline.pipeline.sources.filters import RowFilter
-from syncline.pipeline.sources.folders import SegmentPiece
-from syncline.pipeline.sources.reading import Wish, run_batches, segment_rows
+from syncline.pipeline.sources.folders import SegmentPiece, scanned
+from syncline.pipeline.sources.reading import Wish, run_batches
+from syncline.pipeline.sources.reading import segment_rows as rows_of_scan
 from syncline.pipeline.sources.rows import KIND_NAMES, Unread
 from syncline.storage.documents import encode_entry
 from syncline.storage.files import DiskFiles
@@ -148,6 +151,13 @@ def segments(draw: st.DrawFn) -> bytes:
 def piece(start: int = 0, end: int = 1 << 62) -> SegmentPiece:
     tag = store_tag(STORE_ID)
     return SegmentPiece("folder", STORE_ID, tag, SEGMENT_BYTES, NUMBER, start, end, True)
+
+
+def segment_rows(
+    each: SegmentPiece, data: bytes, number_behind: int, wish: Wish
+) -> Iterator[pa.RecordBatch]:
+    start = each.number * each.segment_bytes
+    return rows_of_scan(each, scanned(data, start, each.tag, number_behind), number_behind, wish)
 
 
 @given(segments(), st.sampled_from([0, 1, 3, 99]))

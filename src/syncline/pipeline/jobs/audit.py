@@ -231,7 +231,9 @@ def settled_buckets(
     """What workers report of the streams that the row groups are about."""
     row_count = sum(each.row_count for each in tasks)
     core_count = spark.sparkContext.defaultParallelism
-    part_count = max(_TASKS_EACH * core_count, -(-row_count // _TASK_ROWS))
+    # As many for each core, so that none has to wait for one that got more.
+    turn_count = max(_TASKS_EACH, -(-row_count // (_TASK_ROWS * core_count)))
+    part_count = turn_count * core_count
     bucket_count = _BUCKET_COUNT_MAX
     while bucket_count > 1 and (bucket_count // 2) * _BUCKET_ROWS >= row_count:
         bucket_count //= 2

@@ -176,9 +176,9 @@ def end_of(folder: LogFolder, tail: Tail, files: Files) -> int:
         return folder.closed_end
     if tail is Tail.STOPPED:
         _check_stopped(folder, files)
-    data = read_segment(files, folder.path, folder.open_segment, folder.segment_bytes, folder.tag)
+    found = read_segment(files, folder.path, folder.open_segment, folder.segment_bytes, folder.tag)
     last_batch = end = folder.closed_end
-    for part in batches(data or b"", folder.closed_end, None, tag=folder.tag):
+    for part in () if found is None else found.parts:
         match part:
             case WholeBatch(header=header):
                 last_batch = header.position
@@ -231,9 +231,17 @@ def packed(pieces: Sequence[Piece], bytes_max: int) -> list[tuple[Piece, ...]]:
     return [tuple(pack) for pack in packs]
 
 
+@dataclass(frozen=True, slots=True)
+class SegmentBytes:
+    """A segment, and what a scan of it found: to look at its checksums once is enough."""
+
+    data: bytes
+    parts: tuple[WholeBatch | DamagedStretch | End, ...]
+
+
 def read_segment(
     files: Files, folder: str, number: int, segment_bytes: int, tag: int, number_behind: int = 0
-) -> bytes | None:
+) -> SegmentBytes | None:
     """Its bytes up to its last batch; None if it is not there, or was taken away meanwhile.
 
     `number_behind` is that of the first batch of the next segment, 0 if that is not known.
@@ -246,14 +254,19 @@ def read_segment(
     if file is None:
         return None
     try:
-        data = read_used(file, start, segment_bytes)
-        parts = batches(data, start, None, number_behind=number_behind, tag=tag)
-        if any(isinstance(part, DamagedStretch) for part in parts):
-            data = file.read(0, segment_bytes)
+        found = scanned(read_used(file, start, segment_bytes), start, tag, number_behind)
+        if any(isinstance(part, DamagedStretch) for part in found.parts):
+            found = scanned(file.read(0, segment_bytes), start, tag, number_behind)
     finally:
         file.close()
     is_there = any(files.exists(path) for path in segment_paths(folder, number))
-    return data if is_there else None
+    return found if is_there else None
+
+
+def scanned(data: bytes, start: int, tag: int, number_behind: int = 0) -> SegmentBytes:
+    """`start` is the position of its first byte."""
+    parts = batches(data, start, None, number_behind=number_behind, tag=tag)
+    return SegmentBytes(data, tuple(parts))
 
 
 def open_segment(files: Files, folder: str, number: int) -> File | None:

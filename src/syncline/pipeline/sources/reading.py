@@ -31,6 +31,7 @@ from syncline.pipeline.sources.folders import (
     RECYCLED,
     GapPiece,
     Piece,
+    SegmentBytes,
     SegmentPiece,
     open_segment,
     read_segment,
@@ -53,7 +54,7 @@ from syncline.storage.log.format import (
 )
 from syncline.storage.log.manifest import read_manifest
 from syncline.storage.log.runs import Run
-from syncline.storage.log.scan import DamagedStretch, End, WholeBatch, batches
+from syncline.storage.log.scan import DamagedStretch, End, WholeBatch
 
 # Rows that are handed to Spark together: at most, and if there is more to come, at least, or so
 # many bytes.
@@ -109,7 +110,7 @@ def _read_piece(files: Files, piece: Piece, wish: Wish) -> Iterator[pa.RecordBat
     match piece:
         case SegmentPiece():
             behind = _number_behind(files, piece)
-            data = read_segment(
+            found = read_segment(
                 files,
                 piece.folder,
                 piece.number,
@@ -117,12 +118,12 @@ def _read_piece(files: Files, piece: Piece, wish: Wish) -> Iterator[pa.RecordBat
                 piece.tag,
                 behind,
             )
-            if data is None:
+            if found is None:
                 # It was there when the piece was made: the router has used it again since.
                 gap = GapPiece(piece.folder, piece.log_id, piece.start, piece.end, RECYCLED)
                 yield from _read_gap(files, gap, wish)
                 return
-            yield from segment_rows(piece, data, behind, wish)
+            yield from segment_rows(piece, found, behind, wish)
         case GapPiece():
             yield from _read_gap(files, piece, wish)
 
@@ -131,15 +132,15 @@ def _read_piece(files: Files, piece: Piece, wish: Wish) -> Iterator[pa.RecordBat
 
 
 def segment_rows(
-    piece: SegmentPiece, data: bytes, number_behind: int, wish: Wish
+    piece: SegmentPiece, segment: SegmentBytes, number_behind: int, wish: Wish
 ) -> Iterator[pa.RecordBatch]:
     """`number_behind` is that of the first batch of the next segment, 0 if that is not known."""
     segment_start = piece.number * piece.segment_bytes
-    tag = piece.tag
+    data = segment.data
     offsets: list[int] = []
     last_number = 0
     has_stretch = False
-    for part in batches(data, segment_start, None, number_behind=number_behind, tag=tag):
+    for part in segment.parts:
         match part:
             case WholeBatch(header=header):
                 last_number = header.number
