@@ -64,6 +64,7 @@ def write_snapshot(
             claim_rows, id_rows = (writers.enter_context(RowWriter(load, name)) for load in loads)
             for service, ids in sets:
                 id_rows.add(association_rows(service, ROLE, ids))
+                id_rows.end_set()
                 if has_claims:
                     claim_rows.add(_claim(service, ids))
         for load in loads:

@@ -21,14 +21,15 @@ from syncline.errors import (
     TableError,
 )
 from syncline.kernels.prefix_digests import DigestSums, depth_for, prefix_digests
+from syncline.kernels.xxh3 import ID_BYTES
 from syncline.pipeline import snapshots
 from syncline.pipeline.jobs.reconcile import DifferingRanges, can_have
 from syncline.pipeline.row_groups import RowGroup
 from syncline.pipeline.schemas import ASSOCIATIONS, CLAIMS, RANGE_DIGESTS
 from syncline.pipeline.snapshot_tables import snapshot_of
 from syncline.pipeline.snapshot_tables import snapshots as known_snapshots
-from syncline.pipeline.snapshots import export_snapshot
-from syncline.pipeline.tables import Load, TableSpec
+from syncline.pipeline.snapshots import RowWriter, association_rows, export_snapshot
+from syncline.pipeline.tables import Load, Table, TableSpec
 from syncline.storage import id_sets
 from syncline.storage.files import DiskFiles
 from syncline.storage.records.base import commit
@@ -217,6 +218,24 @@ def test_row_groups_and_files_have_a_bound(tmp_path: Path, monkeypatch: pytest.M
     groups = [f.row_group(n).num_rows for f in footers for n in range(f.num_row_groups)]
     assert sorted(groups) == [67, *[100] * 6]
     assert sorted(footer.num_rows for footer in footers) == [67, 300, 300]
+
+
+def test_what_is_left_of_a_large_set_is_a_row_group_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshots, "ROW_GROUP_ROWS", 100)
+    monkeypatch.setattr(snapshots, "_OWN_GROUP_ROWS", 20)
+    ids = np.arange(250 * ID_BYTES, dtype=np.uint8).reshape(250, ID_BYTES)
+    with Table(tmp_path, ASSOCIATIONS).begin({}) as load:
+        with RowWriter(load, "s") as rows:
+            for service, count in ((b"a", 250), (b"b", 19), (b"c", 130)):
+                rows.add(association_rows(service, "M", ids[:count]))
+                rows.end_set()
+        (path,) = load.folder.rglob("*.parquet")
+        footer = pq.read_metadata(path)
+    groups = [footer.row_group(number).num_rows for number in range(footer.num_row_groups)]
+    # The second is small, and shares with the third.
+    assert groups == [100, 100, 50, 100, 49]
 
 
 def test_a_hundred_differences_in_fifty_million_ids_need_a_fifth_of_the_row_groups() -> None:

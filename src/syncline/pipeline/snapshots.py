@@ -49,6 +49,9 @@ from syncline.values.queue_records import ServiceRole
 # Few enough that a range that differs costs little to read, many enough to compress.
 ROW_GROUP_ROWS: Final = 65_536
 _FILE_ROWS: Final = 64 * ROW_GROUP_ROWS
+# Of bounds of a row group with several sets nothing follows: what is left of a large one gets its
+# own. Small ones share.
+_OWN_GROUP_ROWS: Final = ROW_GROUP_ROWS // 8
 _SOURCE: Final = "snapshot"
 
 _CLAIMS_SELECT: Final = """
@@ -202,6 +205,7 @@ def _write_sets(
                 id_rows.add(association_rows(claim.service, claim.role, page))
                 on_ids(len(page))
                 id_count += len(page)
+            id_rows.end_set()
             range_rows.add(range_rows_of(claim.service, claim.role, sums.depth, sums.digests()))
     return id_count
 
@@ -245,7 +249,7 @@ def _write_claims(claims: Sequence[Claim], name: str, load: Load) -> None:
 
 
 class RowWriter:
-    """Files of one snapshot, in row groups of one size; a context manager."""
+    """Files of one snapshot, in row groups of one size at most; a context manager."""
 
     def __init__(self, load: Load, name: str) -> None:
         self._folder = load.folder / f"snapshot={name}"
@@ -262,6 +266,11 @@ class RowWriter:
         self._waiting_rows += rows.num_rows
         while self._waiting_rows >= ROW_GROUP_ROWS:
             self._write(ROW_GROUP_ROWS)
+
+    def end_set(self) -> None:
+        """What follows is of another set."""
+        if self._waiting_rows >= _OWN_GROUP_ROWS:
+            self._write(self._waiting_rows)
 
     def __enter__(self) -> Self:
         return self
