@@ -11,6 +11,7 @@ from pathlib import Path
 from bench.log import counters, creation, in_process, restart, sockets
 from bench.log.plan import PLANS
 from bench.log.setting import Setting
+from bench.support.arguments import DATA_FOLDER, add_folder, add_rounds, checked, parser_of
 from bench.support.figures import Figure, console, figures_table, json_line
 from bench.support.packages import install_missing
 from bench.support.processes import BenchError
@@ -33,28 +34,13 @@ PROGRAMS = {
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.log", description=__doc__)
-    parser.add_argument("--rounds", type=int, help="alternating rounds (5, quick: 1)")
-    parser.add_argument(
-        "--quick", action="store_true", help="a first look in a few minutes: smaller sets"
-    )
-    parser.add_argument("--size", choices=PLANS, default="full", help="how much is measured")
-    parser.add_argument(
-        "--only", action="append", choices=SECTIONS, help="one section; may be given again"
-    )
-    parser.add_argument(
-        "--folder", type=Path, help="where the data goes; choose the disk that matters"
-    )
-    parser.add_argument("--details", type=Path, help="write every single measurement here, as JSON")
+    parser = parser_of("log", __doc__, SECTIONS, PLANS)
+    add_rounds(parser, "5, quick: 1")
+    add_folder(parser, DATA_FOLDER)
     parser.add_argument(
         "--no-install", action="store_true", help="do not install peers that are missing"
     )
-    found = parser.parse_args()
-    if found.rounds is not None and found.rounds < 1:
-        parser.error("--rounds must be at least 1")
-    if found.folder is not None and not found.folder.is_dir():
-        parser.error(f"--folder {found.folder} is not a folder")
-    return found
+    return checked(parser)
 
 
 def main() -> int:

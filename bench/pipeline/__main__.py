@@ -12,6 +12,7 @@ from typing import cast
 
 from bench.pipeline.plan import PLANS
 from bench.pipeline.setting import Setting
+from bench.support.arguments import add_folder, add_seed, checked, parser_of
 from bench.support.figures import Figure, console, figures_table, json_line
 from bench.support.processes import BenchError
 
@@ -20,18 +21,10 @@ PARTS = ("digest", "reconcile", "audit", "compaction", "journal", "lag")
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.pipeline", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a first look in some minutes")
-    parser.add_argument("--size", choices=PLANS, default="full", help="how much is measured")
-    parser.add_argument(
-        "--only", action="append", choices=PARTS, help="one part; may be given again"
-    )
-    parser.add_argument("--seed", type=int, help="the data of an earlier run")
-    parser.add_argument("--details", type=Path, help="write every single measurement here, as JSON")
-    parser.add_argument(
-        "--folder", type=Path, help="where data is made (some 15 GB at full size); else temporary"
-    )
-    return parser.parse_args()
+    parser = parser_of("pipeline", __doc__, PARTS, PLANS)
+    add_seed(parser)
+    add_folder(parser, "where data is made (some 15 GB at full size); else temporary")
+    return checked(parser)
 
 
 def measure_of(part: str) -> Callable[[Setting], list[Figure]]:

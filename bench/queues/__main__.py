@@ -11,6 +11,7 @@ from pathlib import Path
 from bench.queues import idle, messages, services
 from bench.queues.plan import PLANS
 from bench.queues.setting import Setting
+from bench.support.arguments import DATA_FOLDER, add_folder, add_rounds, checked, parser_of
 from bench.support.figures import Figure, console, figures_table, json_line
 
 PARTS: dict[str, Callable[[Setting], list[Figure]]] = {
@@ -21,23 +22,10 @@ PARTS: dict[str, Callable[[Setting], list[Figure]]] = {
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.queues", description=__doc__)
-    parser.add_argument("--rounds", type=int, help="rounds (3, quick: 1)")
-    parser.add_argument("--quick", action="store_true", help="a first look in a few minutes")
-    parser.add_argument("--size", choices=PLANS, default="full", help="how much is measured")
-    parser.add_argument(
-        "--only", action="append", choices=PARTS, help="one part; may be given again"
-    )
-    parser.add_argument(
-        "--folder", type=Path, help="where the data goes; choose the disk that matters"
-    )
-    parser.add_argument("--details", type=Path, help="write every single measurement here, as JSON")
-    found = parser.parse_args()
-    if found.rounds is not None and found.rounds < 1:
-        parser.error("--rounds must be at least 1")
-    if found.folder is not None and not found.folder.is_dir():
-        parser.error(f"--folder {found.folder} is not a folder")
-    return found
+    parser = parser_of("queues", __doc__, PARTS, PLANS)
+    add_rounds(parser, "3, quick: 1")
+    add_folder(parser, DATA_FOLDER)
+    return checked(parser)
 
 
 def main() -> int:

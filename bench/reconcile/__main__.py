@@ -5,11 +5,11 @@ import json
 import secrets
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 from bench.reconcile import effort, fixed, spread
 from bench.reconcile.plan import PLANS
 from bench.reconcile.setting import Setting
+from bench.support.arguments import add_seed, checked, parser_of
 from bench.support.figures import Figure, console, figures_table, json_line
 from bench.support.processes import BenchError
 
@@ -21,15 +21,9 @@ PARTS: dict[str, Callable[[Setting], list[Figure]]] = {
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.reconcile", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a first look in a few minutes")
-    parser.add_argument("--size", choices=PLANS, default="full", help="how much is measured")
-    parser.add_argument(
-        "--only", action="append", choices=PARTS, help="one part; may be given again"
-    )
-    parser.add_argument("--seed", type=int, help="the sets of an earlier run")
-    parser.add_argument("--details", type=Path, help="write every single measurement here, as JSON")
-    return parser.parse_args()
+    parser = parser_of("reconcile", __doc__, PARTS, PLANS)
+    add_seed(parser)
+    return checked(parser)
 
 
 def main() -> int:

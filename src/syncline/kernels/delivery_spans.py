@@ -64,33 +64,16 @@ class Spans:
         unit = units.at(edges.key, edges.place)
         order = np.lexsort((edges.place, edges.session, unit))
         unit, edges = unit[order], edges.taken(order)
-        # What comes next of the same session on the same unit.
-        count = len(edges)
-        next_place, next_ms = np.full(count, NEVER), np.full(count, NEVER)
-        # Up to which sequence something was there for who left: the row itself comes later.
-        next_seq = np.zeros(count, np.int64)
-        left_seq = np.where(edges.code == EVICTED, edges.first, edges.last)
-        is_same = (unit[1:] == unit[:-1]) & (edges.session[1:] == edges.session[:-1])
-        next_place[:-1][is_same] = edges.place[1:][is_same]
-        next_ms[:-1][is_same] = edges.time_ms[1:][is_same]
-        is_left = is_same & (edges.code[1:] != SUBSCRIBED)
-        next_seq[:-1][is_left] = left_seq[1:][is_left]
+        next_place, next_ms, next_seq = _next_edges(unit, edges)
         chosen = np.flatnonzero(edges.code == SUBSCRIBED)
         unit, rows = unit[chosen], edges.taken(chosen)
         log = units.log[unit]
-        ends = [
+        end_place, end_ms = _soonest(
             (next_place[chosen], next_ms[chosen]),
             (units.end_place[unit], units.end_ms[unit]),
             logs.next_start(log, rows.place),
             _next_reader(units, unit, rows),
-        ]
-        end_place, end_ms = ends[0]
-        for place, ms in ends[1:]:
-            is_sooner = place < end_place
-            end_place, end_ms = (
-                np.where(is_sooner, place, end_place),
-                np.where(is_sooner, ms, end_ms),
-            )
+        )
         axis = Axis(len(units), rows.session)
         pairs, pair_start, pair_count = np.unique(
             axis.key(unit, rows.session), return_index=True, return_counts=True
@@ -149,6 +132,33 @@ class Spans:
             span[several] = np.maximum(found, span[several])
         is_there &= (place > self.place[span]) & (place < self.end_place[span])
         return np.where(is_there, span, -1)
+
+
+def _next_edges(unit: Integers, edges: Notes) -> tuple[Integers, Integers, Integers]:
+    """Of each row what comes next of the same session on the same unit: place and time, and up to
+    which sequence something was there for who left: the row itself comes later. 0: not known."""
+    count = len(edges)
+    next_place, next_ms = np.full(count, NEVER), np.full(count, NEVER)
+    next_seq = np.zeros(count, np.int64)
+    left_seq = np.where(edges.code == EVICTED, edges.first, edges.last)
+    is_same = (unit[1:] == unit[:-1]) & (edges.session[1:] == edges.session[:-1])
+    next_place[:-1][is_same] = edges.place[1:][is_same]
+    next_ms[:-1][is_same] = edges.time_ms[1:][is_same]
+    is_left = is_same & (edges.code[1:] != SUBSCRIBED)
+    next_seq[:-1][is_left] = left_seq[1:][is_left]
+    return next_place, next_ms, next_seq
+
+
+def _soonest(*ends: tuple[Integers, Integers]) -> tuple[Integers, Integers]:
+    """Of several places with their times, the first for each row."""
+    end_place, end_ms = ends[0]
+    for place, ms in ends[1:]:
+        is_sooner = place < end_place
+        end_place, end_ms = (
+            np.where(is_sooner, place, end_place),
+            np.where(is_sooner, ms, end_ms),
+        )
+    return end_place, end_ms
 
 
 def _next_reader(units: Units, unit: Integers, rows: Notes) -> tuple[Integers, Integers]:

@@ -22,8 +22,8 @@ from syncline.kernels.prefix_digests import Integers
 from syncline.kernels.segments import Starts, segment_starts
 from syncline.kernels.xxh3 import ID_BYTES, Ids
 from syncline.pipeline.arrow import footer_of
-from syncline.pipeline.schemas import spark_schema
 from syncline.pipeline.tables import Version
+from syncline.pipeline.tasks import worked_off
 
 # What the tasks of a core do, one after the other. A task costs some 50 ms by itself.
 _WEIGHTS: Final = (5, 3, 2)
@@ -170,16 +170,13 @@ def worked_through(
     parts = parts_of(groups, core_count)
     is_large = sum(group.row_count for group in groups) >= _COMPILED_ROWS * core_count
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run(part: list[RowGroup]) -> Iterator[pa.RecordBatch]:
         _settle()
         if is_large:
             compiled.prepare()
-        for batch in batches:
-            for number in cast(list[int], cast(Any, batch.column(0)).to_pylist()):
-                yield from gathered(work(iter(parts[number])))
+        return gathered(work(iter(part)))
 
-    numbers = spark.range(0, len(parts), 1, len(parts) or 1)
-    return numbers.mapInArrow(cast(Any, run), spark_schema(schema))
+    return worked_off(spark, parts, run, schema, len(parts))
 
 
 def parts_of(groups: Sequence[RowGroup], core_count: int) -> list[list[RowGroup]]:

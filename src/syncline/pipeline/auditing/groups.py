@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from syncline.pipeline.arrow import footer_of
-from syncline.pipeline.schemas import spark_schema
 from syncline.pipeline.tables import DataFile
+from syncline.pipeline.tasks import worked_off
 
 Integers = npt.NDArray[np.int64]
 
@@ -144,14 +144,6 @@ def worked_through(
     work: Callable[[RowGroup], Iterator[pa.RecordBatch]],
     schema: pa.Schema,
 ) -> DataFrame:
-    """What `work` makes of each row group. Rows go from the file to NumPy, not through the JVM."""
-    tasks = list(groups)
-    part_count = min(len(tasks), _TASKS_EACH * spark.sparkContext.defaultParallelism) or 1
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in cast(list[int], cast(Any, batch.column(0)).to_pylist()):
-                yield from work(tasks[number])
-
-    numbers = spark.range(0, len(tasks), 1, part_count)
-    return numbers.mapInArrow(cast(Any, run), spark_schema(schema))
+    """What `work` makes of each row group."""
+    core_count = spark.sparkContext.defaultParallelism
+    return worked_off(spark, groups, work, schema, _TASKS_EACH * core_count)

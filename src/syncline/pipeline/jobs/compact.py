@@ -38,6 +38,7 @@ from syncline.pipeline.log_branches import Heirs, branches_of, heirs_of
 from syncline.pipeline.schemas import DOCUMENT_STATES, EVENTS, spark_schema
 from syncline.pipeline.sources.rows import Unread
 from syncline.pipeline.tables import Table, Version
+from syncline.pipeline.tasks import worked_off
 from syncline.values.limits import MIB
 
 # Under which the table keeps up to which version of `events` it has come.
@@ -153,20 +154,12 @@ def folded_groups(
     spark: SparkSession, groups: Sequence[Group], cutting: Cutting, edges: dict[bytes, Integers]
 ) -> DataFrame:
     """Row groups in, states out, by one exchange."""
-    tasks = list(groups)
-    task_count = min(len(tasks), _TASKS_EACH * spark.sparkContext.defaultParallelism) or 1
-
-    def cut(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in cast(list[int], cast(Any, batch.column(0)).to_pylist()):
-                yield from pieces_of(tasks[number], cutting)
 
     def fold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from folded(batches, edges)
 
-    pieces = spark.range(0, len(tasks), 1, task_count).mapInArrow(
-        cast(Any, cut), spark_schema(PIECES)
-    )
+    part_count = _TASKS_EACH * spark.sparkContext.defaultParallelism
+    pieces = worked_off(spark, groups, lambda group: pieces_of(group, cutting), PIECES, part_count)
     placed = pieces.repartitionById(cutting.bucket_count, "bucket").sortWithinPartitions(
         "store", "part", "first"
     )
