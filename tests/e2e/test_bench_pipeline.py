@@ -19,7 +19,6 @@ from bench.pipeline.plan import PLANS
 from bench.pipeline.reconcile import check_items
 from bench.pipeline.sets import ROLE, digest_sets, files_of, random_set, shares, write_snapshot
 from bench.pipeline.setting import Setting
-from bench.pipeline.workers import WorkerMemory
 from bench.support.processes import ROOT, BenchError, child_environment
 from syncline.kernels.xxh3 import Ids
 from syncline.pipeline.jobs.digest import DigestReport, Hashes
@@ -139,9 +138,23 @@ def test_too_little_space_is_told_before_anything_is_made(setting: Setting) -> N
 
 
 def test_without_workers_there_is_no_memory_of_them() -> None:
-    memory = WorkerMemory()
-    memory.forget()
-    assert memory.most_bytes() == 0
+    # In a process of its own: the session of other tests has workers in the family of this one.
+    program = (
+        "from bench.pipeline.workers import WorkerMemory\n"
+        "memory = WorkerMemory()\n"
+        "memory.forget()\n"
+        "print(memory.most_bytes())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env=child_environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout == "0\n"
 
 
 @pytest.mark.long
