@@ -5,12 +5,14 @@ The CPU time of the router is read beside the work, so that starting and warming
 
 import asyncio
 import json
+import os
 import secrets
 import sys
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from bench.queues.profiled import BEGIN, END
 from bench.support.memory import memory_bytes
 from bench.support.processes import BenchError, cpu_seconds
 from syncline.certificates import ServiceCredentials, SigningKey
@@ -72,8 +74,12 @@ async def cycles(task: Task) -> Result:
     pairs = [asyncio.create_task(pair()) for _ in range(task["pair_count"])]
     await asyncio.sleep(task["warm_seconds"])
     before, clock = done_count, _Clock(task["pid"])
+    if task["is_profiled"]:
+        os.kill(task["pid"], BEGIN)
     await asyncio.sleep(task["seconds"])
     count, (cpu, wall) = done_count - before, clock.read()
+    if task["is_profiled"]:
+        os.kill(task["pid"], END)
     await _end(pairs)
     return {"count": count, "cpu_seconds": cpu, "seconds": wall}
 

@@ -1,8 +1,12 @@
 """Messages: the whole way of one at a time, and as many as fit into a block."""
 
+import json
+from collections import Counter
+from pathlib import Path
 from statistics import median
 
 from bench.queues.pieces import Pieces, measure_pieces
+from bench.queues.profiled import CRYPTOGRAPHY
 from bench.queues.router import running_router
 from bench.queues.setting import Setting
 from bench.support.figures import Bar, Figure, as_text, values_table
@@ -17,15 +21,20 @@ def measure(setting: Setting) -> list[Figure]:
     cycle_rounds: list[dict[str, float]] = []
     batch_rounds: list[dict[str, float]] = []
     pieces: list[Pieces] = []
+    # CPU time by part, in steps.
+    profile: Counter[str] = Counter()
     for number in range(plan.round_count):
         setting.status.update(f"messages: round {number + 1}")
         pieces.append(measure_pieces(plan.body_bytes))
         cycle_rounds.append(_cycles(setting))
+        profile += _profile(setting)
         batch_rounds.append(_batches(setting))
     setting.details["cycles"], setting.details["batches"] = cycle_rounds, batch_rounds
     floor = [1e6 / each.cycle_us for each in pieces]
     ours = [each["count"] / each["cpu_seconds"] for each in cycle_rounds]
-    _print(setting, pieces[-1], cycle_rounds[-1], batch_rounds[-1])
+    setting.details["profile"] = dict(profile)
+    parts = {name: count / profile.total() for name, count in profile.most_common()}
+    _print(setting, pieces[-1], cycle_rounds[-1], batch_rounds[-1], parts)
     return [
         Figure(
             f"whole cycles per CPU second, {plan.pair_count} pairs, one message a block",
@@ -37,7 +46,7 @@ def measure(setting: Setting) -> list[Figure]:
         ),
         Figure(
             "part of a cycle that is cryptography and TLS",
-            median(a / b for a, b in zip(ours, floor, strict=True)),
+            sum(parts.get(name, 0) for name in CRYPTOGRAPHY),
             bar=Bar(">= 0.5", 0.5, "at least", "ours"),
         ),
         Figure(
@@ -48,13 +57,14 @@ def measure(setting: Setting) -> list[Figure]:
     ]
 
 
-def _cycles(setting: Setting) -> dict[str, float]:
+def _cycles(setting: Setting, profile: Path | None = None) -> dict[str, float]:
     plan = setting.plan
-    with setting.fresh_folder() as folder, running_router(folder) as router:
+    with setting.fresh_folder() as folder, running_router(folder, profile=profile) as router:
         task = {
             "task": "cycles",
             "address": router.address,
             "pid": router.pid,
+            "is_profiled": profile is not None,
             "pair_count": plan.pair_count,
             "body_bytes": plan.body_bytes,
             "warm_seconds": plan.warm_seconds,
@@ -62,6 +72,14 @@ def _cycles(setting: Setting) -> dict[str, float]:
         }
         found: dict[str, float] = run_worker(_DRIVER, task)
         return found
+
+
+def _profile(setting: Setting) -> Counter[str]:
+    """Where the CPU time of cycles goes; a run of its own, as looking takes some, too."""
+    with setting.fresh_folder() as folder:
+        path = folder.with_name("profile")
+        _cycles(setting, path)
+        return Counter(json.loads(path.read_text()))
 
 
 def _batches(setting: Setting) -> dict[str, float]:
@@ -81,7 +99,11 @@ def _batches(setting: Setting) -> dict[str, float]:
 
 
 def _print(
-    setting: Setting, pieces: Pieces, cycle: dict[str, float], batch: dict[str, float]
+    setting: Setting,
+    pieces: Pieces,
+    cycle: dict[str, float],
+    batch: dict[str, float],
+    parts: dict[str, float],
 ) -> None:
     rows = [
         ["sealing a block", as_text(pieces.seal_us)],
@@ -96,3 +118,5 @@ def _print(
     ]
     title = f"CPU of one message of {setting.plan.body_bytes} bytes"
     setting.console.print(values_table(title, ["piece", "µs"], rows))
+    shares = [[name, f"{100 * part:.1f}"] for name, part in parts.items()]
+    setting.console.print(values_table("CPU time of the router in cycles", ["of", "%"], shares))

@@ -27,8 +27,10 @@ class RunningRouter:
 
 
 @contextlib.contextmanager
-def running_router(folder: Path, **settings: object) -> Iterator[RunningRouter]:
-    """Settings by name, as `smp_quota=1000`."""
+def running_router(
+    folder: Path, *, profile: Path | None = None, **settings: object
+) -> Iterator[RunningRouter]:
+    """Settings by name, as `smp_quota=1000`; `profile` is where it notes its CPU time, if asked."""
     log = folder.with_name(f"{folder.name}.log")
     given = {f"SYNCLINE_{name.upper()}": str(value) for name, value in settings.items()}
     environment = {
@@ -41,9 +43,9 @@ def running_router(folder: Path, **settings: object) -> Iterator[RunningRouter]:
     # Routers before this one on the same folder have announced themselves too.
     log.unlink(missing_ok=True)
     began = time.perf_counter()
-    process = start(
-        [sys.executable, "-m", "syncline.cli", "serve", "--json"], log=log, environment=environment
-    )
+    program = ["syncline.cli"] if profile is None else ["bench.queues.profiled", str(profile)]
+    command = [sys.executable, "-m", *program, "serve", "--json"]
+    process = start(command, log=log, environment=environment)
     try:
         address = _announced(process, log)
         yield RunningRouter(address, process, time.perf_counter() - began)

@@ -1,13 +1,17 @@
 """The bench of queues measures what it says, and ends with its figures."""
 
+import inspect
 import json
 import subprocess
 import sys
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 
 from bench.queues.pieces import measure_pieces
+from bench.queues.profiled import part_of
 from bench.support.processes import ROOT, child_environment
 
 
@@ -16,6 +20,36 @@ def test_the_pieces_of_a_cycle_add_up() -> None:
     assert min(pieces.seal_us, pieces.open_us, pieces.check_us, pieces.body_us) > 0
     assert min(pieces.tls_write_us, pieces.tls_read_us) > 0
     assert pieces.cycle_us > 3 * pieces.seal_us + 2 * pieces.open_us + 2 * pieces.check_us
+
+
+def frame_in(*modules: str) -> FrameType:
+    """Of a function in the last of these modules, called from the one before it, and so on."""
+    if not modules:
+        frame = inspect.currentframe()
+        assert frame is not None
+        return frame
+    scope: dict[str, Any] = {"__name__": modules[0]}
+    exec("def call(do, *rest): return do(*rest)", scope)
+    frame = scope["call"](frame_in, *modules[1:])
+    assert isinstance(frame, FrameType)
+    return frame
+
+
+@pytest.mark.parametrize(
+    ("modules", "part"),
+    [
+        (["syncline.server.smp.session", "syncline.wire.smp.chains"], "blocks and bodies"),
+        (["syncline.wire.smp.chains", "syncline.wire.smp.sodium", "nacl.x"], "blocks and bodies"),
+        (["syncline.wire.smp.authorizations", "syncline.wire.smp.sodium"], "signatures"),
+        (["syncline.server.smp.openssl", "OpenSSL.SSL"], "TLS"),
+        (["syncline.server.smp.router", "asyncio.x"], "carrying out commands"),
+        (["syncline.server.smp.sending", "syncline.storage.log.store"], "store"),
+    ],
+)
+def test_cpu_time_belongs_to_the_innermost_part(modules: list[str], part: str) -> None:
+    loop = ["syncline.cli.serving", "asyncio.runners"]
+    assert part_of(frame_in(*loop, *modules)) == part
+    assert part_of(frame_in(*loop)) == "event loop"
 
 
 @pytest.mark.long
