@@ -51,7 +51,7 @@ from syncline.storage.stored_documents import StoredDocument, stored_document
 from syncline.values import limits
 from syncline.values.ids import StreamId
 from syncline.values.kinds import Kind
-from syncline.wire.yjs_updates import check_update
+from syncline.wire.yjs_updates import check_update, is_typed_text
 
 TICK_SECONDS = 1.0
 # A document that nobody has open stays this long, for somebody who only reloads a page.
@@ -259,7 +259,10 @@ class Documents:
         document = reader.document
         if document.kind is Kind.YJS and not is_checked:
             # Whatever passes here is folded later, with nobody left to refuse it.
-            check_update(body)
+            if is_typed_text(body):
+                value = body
+            else:
+                check_update(body)
         try:
             result = document.mutate(member.author, clock, body, self._clock_ms(), value)
         except StoreBusyError:

@@ -3,21 +3,33 @@
 A sync costs the machine a tenth of a millisecond of work, however little it writes, and with many
 documents at once nearly every update would have one of its own. So updates come together: the first
 one goes to the disk at once, those that follow within a few milliseconds go with the next batch.
-Where nobody follows there is nothing to wait for: whoever sends one update after the other, each
-when the last is stored, is not slowed down (bench: documents).
+
+The gap between batches is half of what an operator allows. Where a batch has company then, though
+not much of it, the gap is longer, up to all of that. Where nobody follows there is nothing to wait
+for: whoever sends one update after the other, each when the last is stored, is not slowed down
+(bench: documents).
 """
 
 # After a wait in which nobody came, so many batches go without one.
 _BATCHES_WITHOUT_WAIT = 16
+# Updates that share a sync: from so many on a longer gap is worth it, and so many are enough.
+_COMPANY_MIN = 2
+_COMPANY = 12
+# How much the newest batch counts for the rate, and the shortest time that it is said to cover.
+_NEWEST_PART = 0.125
+_SECONDS_MIN = 0.001
 
 
 class Grouping:
     """Told of each batch; asked when the first update for the next one comes."""
 
     def __init__(self, group_ms: int) -> None:
-        """Batches begin at least so far apart, unless it is for one update alone."""
-        self._group_seconds = group_ms / 1_000
+        """`group_ms`: batches are held back for so long at most, and never for one update alone."""
+        self._longest_seconds = group_ms / 1_000
+        self._shortest_seconds = self._longest_seconds / 2
+        self._taken_at = 0.0
         self._next_at = 0.0
+        self._updates_per_second = 0.0
         self._unwaited_count = 0
         self._has_waited = False
 
@@ -29,9 +41,18 @@ class Grouping:
 
     def taken(self, update_count: int, now: float) -> None:
         """So many updates are in the batch that is written now."""
-        self._next_at = now + self._group_seconds
+        rate = update_count / max(now - self._taken_at, _SECONDS_MIN)
+        self._updates_per_second += (rate - self._updates_per_second) * _NEWEST_PART
+        self._taken_at = now
+        self._next_at = now + self._gap_seconds()
         if self._has_waited and update_count == 1:
             self._unwaited_count = _BATCHES_WITHOUT_WAIT
         elif self._unwaited_count:
             self._unwaited_count -= 1
         self._has_waited = False
+
+    def _gap_seconds(self) -> float:
+        if self._updates_per_second * self._shortest_seconds < _COMPANY_MIN:
+            return self._shortest_seconds
+        enough = _COMPANY / self._updates_per_second
+        return min(max(enough, self._shortest_seconds), self._longest_seconds)

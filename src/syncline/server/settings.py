@@ -357,10 +357,10 @@ class Settings:
     )
     documents_group_ms: int = _number(
         "documents.group_ms",
-        6,
+        12,
         0,
         100,
-        "updates that follow one another this closely are made durable together",
+        "how long at most an update waits for others that are made durable with it",
     )
     documents_documents_per_connection_max: int = _number(
         "documents.documents_per_connection_max",

@@ -2,7 +2,7 @@
 
 from syncline.server.grouping import Grouping
 
-GROUP_MS = 4
+GROUP_MS = 8
 
 
 def test_the_first_update_after_a_quiet_moment_does_not_wait() -> None:
@@ -29,6 +29,23 @@ def test_who_sends_one_after_the_other_is_not_slowed_down() -> None:
         grouping.taken(1, now + seconds)
         now += seconds + 0.001
     assert 1 <= waited <= 6
+
+
+def gap_at(updates_per_second: int) -> float:
+    """Between two batches, once updates have come at that rate for a while."""
+    grouping = Grouping(GROUP_MS)
+    now = 100.0
+    for _ in range(100):
+        now += 0.005
+        grouping.taken(updates_per_second // 200, now)
+    return round(grouping.wait_seconds(now), 6)
+
+
+def test_the_gap_is_longer_where_that_brings_company_together() -> None:
+    few, some, more, many = (gap_at(rate) for rate in (200, 600, 2_000, 20_000))
+    assert few == many == GROUP_MS / 2_000
+    assert some == GROUP_MS / 1_000
+    assert few < more < some
 
 
 def test_when_others_come_waiting_begins_again() -> None:
