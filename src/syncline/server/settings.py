@@ -182,6 +182,13 @@ class Settings:
         16 * MIB,
         "bytes that may wait for a reader; above it nothing more is delivered to it",
     )
+    smp_all_waiting_bytes_max: int = _number(
+        "smp.all_waiting_bytes_max",
+        512 * MIB,
+        64 * MIB,
+        1_024 * 1_024 * MIB,
+        "bytes that may wait for all readers; above it those are cut off that have most waiting",
+    )
     smp_slow_seconds_max: int = _number(
         "smp.slow_seconds_max",
         60,

@@ -101,6 +101,7 @@ def limits_of(settings: Settings) -> TransportLimits:
         hello_seconds_max=settings.smp_handshake_seconds_max,
         waiting_bytes_high=settings.smp_waiting_bytes_max,
         waiting_bytes_low=settings.smp_waiting_bytes_max // 4,
+        all_waiting_bytes_max=settings.smp_all_waiting_bytes_max,
         slow_seconds_max=settings.smp_slow_seconds_max,
         close_seconds_max=settings.upkeep_stop_seconds_max,
     )

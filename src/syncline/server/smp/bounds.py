@@ -22,6 +22,8 @@ class TransportLimits:
     waiting_bytes_high: int = 256 * KIB
     waiting_bytes_low: int = 64 * KIB
     waiting_bytes_max: int = 32 * MIB
+    # Of all sessions together. Above it those are cut off that have taken least.
+    all_waiting_bytes_max: int = 512 * MIB
     # A peer that takes nothing at all for so long is cut off.
     slow_seconds_max: float = 60.0
     # How long a connection is waited for that should end.
@@ -32,7 +34,10 @@ class TransportLimits:
 
 @dataclass(slots=True)
 class TransportStats:
-    """Counters since the start."""
+    """Counters since the start, and what waits now."""
+
+    # Answers, not padded yet, that connections have not taken.
+    waiting_bytes: int = 0
 
     accepted_count: int = 0
     # Turned away: too many, in all or from one address.

@@ -169,6 +169,9 @@ class SmpCollector(Collector):
             "stalled": counted.stalled_count,
         }
         yield counters("smp_connections", "What became of connections.", "event", connections)
+        yield gauge(
+            "smp_waiting_bytes", "Answers that connections have not taken.", stats.waiting_bytes
+        )
         yield counter("smp_received_blocks", "Blocks received.", stats.received_block_count)
         yield counter("smp_sent_blocks", "Blocks sent.", stats.sent_block_count)
 

@@ -3,7 +3,7 @@
 - What is sent in one turn of the loop shares as few blocks as possible, at the end of that turn.
 - Blocks are sealed as the connection takes them. Answers that wait are not padded yet, so a peer
   that reads nothing costs `waiting_bytes_max` at most; it is not read from meanwhile, and cut off
-  at that.
+  at that. Together they may cost `all_waiting_bytes_max`: then who has most waiting is cut off.
 - A block that does not open ends the session: there is no way back into step.
 - The router hears `closed` once, after everything else, if and only if it heard `opened`.
 """
@@ -183,9 +183,13 @@ class Session:
             self._is_full = True
             self._hold_back(_BY_WAITING)
         if waiting_bytes > self._sessions.limits.waiting_bytes_max:
-            self._sessions.stats.slow_count += 1
-            self._end()
-            self._link.abort()
+            self.cut_off()
+
+    def cut_off(self) -> None:
+        """It does not take what it has asked for."""
+        self._sessions.stats.slow_count += 1
+        self._end()
+        self._link.abort()
 
     def pause_reading(self) -> None:
         self._hold_back(_BY_ROUTER)
@@ -247,12 +251,13 @@ class Session:
         elif pending:
             self._pack()
             self._write()
+            self._sessions.bound_waiting()
 
     def _pack(self) -> None:
         contents = pack(self._pending)
         self._pending = []
         self._pending_bytes = 0
-        self._contents_bytes += sum(map(len, contents))
+        self._count_contents(sum(map(len, contents)))
         if self._contents is None:
             self._contents = deque(contents)
         else:
@@ -269,10 +274,14 @@ class Session:
         contents, link = self._contents, self._link
         while contents and link.is_writable:
             content = contents.popleft()
-            self._contents_bytes -= len(content)
+            self._count_contents(-len(content))
             self._write_block(content)
         if not contents:
             self._contents = None
+
+    def _count_contents(self, byte_count: int) -> None:
+        self._contents_bytes += byte_count
+        self._sessions.stats.waiting_bytes += byte_count
 
     def _write_block(self, content: bytes) -> None:
         sealing = self._sealing
@@ -282,8 +291,9 @@ class Session:
     def _end(self) -> None:
         self._is_over = True
         self._pending = []
+        self._pending_bytes = 0
         self._contents = None
-        self._pending_bytes = self._contents_bytes = 0
+        self._count_contents(-self._contents_bytes)
 
     def _hold_back(self, reason: int) -> None:
         if not self._held_back:
@@ -343,6 +353,14 @@ class Sessions:
     def forget(self, session: Session) -> None:
         del self._by_number[session.number]
         self.face.closed(session)
+
+    def bound_waiting(self) -> None:
+        """Cut off who has most waiting until what is left of all of them is not too much."""
+        if self.stats.waiting_bytes <= self.limits.all_waiting_bytes_max:
+            return
+        by_waiting = sorted(self._by_number.values(), key=lambda session: session.waiting_bytes)
+        while self.stats.waiting_bytes > self.limits.all_waiting_bytes_max:
+            by_waiting.pop().cut_off()
 
     def flush_soon(self, session: Session) -> None:
         if not self._unflushed:

@@ -1,7 +1,7 @@
 """Sessions on a link moved by hand."""
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -74,20 +74,28 @@ class Link:
 class Desk:
     """One session, its link and its router."""
 
-    def __init__(self, version: int = 20, *, chains: ChainKeys | None = None) -> None:
+    def __init__(
+        self,
+        version: int = 20,
+        *,
+        chains: ChainKeys | None = None,
+        limits: TransportLimits = LIMITS,
+    ) -> None:
         self.face = Face()
         self.stats = TransportStats()
         self.link = Link()
         loop = asyncio.get_running_loop()
-        self.sessions = Sessions(self.face, LIMITS, self.stats, loop)
+        self.sessions = Sessions(self.face, limits, self.stats, loop)
         self.session = self.open(version, chains)
         self.sealing = BlockChain(KEYS.client_to_router)
         self.opening = BlockChain(KEYS.router_to_client)
         self.is_encrypted = chains is not None
 
-    def open(self, version: int = 20, chains: ChainKeys | None = None) -> Session:
+    def open(
+        self, version: int = 20, chains: ChainKeys | None = None, link: Link | None = None
+    ) -> Session:
         agreed = Agreed(version, chains, False, None)
-        return self.sessions.open(self.link, FACTS, agreed, b"\x04" * 32, SERVICE)
+        return self.sessions.open(link or self.link, FACTS, agreed, b"\x04" * 32, SERVICE)
 
     def contents(self) -> list[bytes]:
         return [
@@ -247,6 +255,32 @@ async def test_answers_that_wait_are_not_padded_yet() -> None:
         await turn()
     assert desk.session.waiting_bytes < 100 * 64
     assert desk.session.is_writable
+
+
+async def test_what_waits_for_all_sessions_is_counted() -> None:
+    desk = Desk()
+    desk.fill()
+    await turn()
+    assert desk.stats.waiting_bytes == desk.session.waiting_bytes > 0
+    desk.link.is_writable = True
+    desk.session.drained()
+    assert desk.stats.waiting_bytes == 0
+    desk.fill()
+    await turn()
+    desk.session.close("")
+    assert desk.stats.waiting_bytes == 0
+
+
+async def test_if_too_much_waits_for_all_those_are_cut_off_that_have_most() -> None:
+    desk = Desk(limits=replace(LIMITS, all_waiting_bytes_max=90_000))
+    links = [Link(is_writable=False) for _ in range(4)]
+    for count, link in enumerate(links):
+        desk.open(link=link).send([message()] * count)
+        await turn()
+    # Of 96,000 bytes half were those of the last one.
+    assert [link.is_aborted for link in links] == [False, False, False, True]
+    assert 45_000 < desk.stats.waiting_bytes < 50_000
+    assert desk.stats.slow_count == 1
 
 
 async def test_a_session_that_lets_too_much_wait_is_cut_off() -> None:
