@@ -236,7 +236,12 @@ def test_demo_proves_that_nothing_was_lost_and_names_the_report(tmp_path: Path) 
     assert found["verdict"]["is_good"]
     assert found["audit"]["expected_count"] == found["audit"]["delivered_count"] > 0
     assert found["audit"]["findings"].get("resent", 0) == len(found["planted"]["sequences"]) > 0
-    assert Path(found["report"]).read_text().startswith("<!")
+    page = Path(found["report"]).read_text()
+    assert page.startswith("<!")
+    # Looked at while they were there: all have left by the end of the log.
+    assert found["lag"]["batch_count"] > 1
+    assert found["lag"]["row_count"] > 0
+    assert "The reader furthest behind was" in page
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -12,12 +12,25 @@ import pyarrow.parquet as pq
 
 from syncline.kernels.latency import buckets_of, encode, percentile
 from syncline.pipeline.arrow import names_and_types, without
-from syncline.pipeline.schemas import DELIVERY_AUDIT, DELIVERY_FINDINGS, EVENTS
+from syncline.pipeline.schemas import (
+    CONSUMER_HEALTH,
+    DELIVERY_AUDIT,
+    DELIVERY_FINDINGS,
+    DOCUMENT_STATES,
+    DRIFT_ITEMS,
+    EVENTS,
+    SERVICE_DIGESTS,
+    TRUNCATION_PLAN,
+)
 from syncline.pipeline.tables import Table, TableSpec
 
 HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
 START_MS = int(datetime(2026, 3, 2, tzinfo=UTC).timestamp()) * 1000
 STORE = bytes(range(16))
+# A log that goes on from the other one.
+RESTORED = bytes(range(255, 239, -1))
+HOSTILE = '<script>alert("1")</script>&amp;\u202e]]></style>'
 # Milliseconds that ten deliveries took.
 TEN = tuple(range(1, 11))
 Row = Mapping[str, object]
@@ -135,7 +148,9 @@ def document_row(number: int, name: str, **more: object) -> Row:
     }
 
 
-def health_row(number: int, time_ms: int, lag_ms: int, rule: str = "healthy") -> Row:
+def health_row(
+    number: int, time_ms: int, lag_ms: int, rule: str = "healthy", **more: object
+) -> Row:
     return {
         "batch": 0,
         "as_of_ms": time_ms,
@@ -143,10 +158,12 @@ def health_row(number: int, time_ms: int, lag_ms: int, rule: str = "healthy") ->
         "store": STORE,
         "stream": stream(number),
         "session": number << 4 | 1,
+        "joined_position": 100 + number,
         "acked_seq": 3,
         "head_seq": 10,
         "lag_ms": lag_ms,
         "rule": rule,
+        **more,
     }
 
 
@@ -196,3 +213,66 @@ def audited(
     inputs, observed = {"events": 1, "late_ms": 5_000}, {"pending": pending_count}
     for spec, chosen in ((DELIVERY_FINDINGS, findings), (DELIVERY_AUDIT, rows)):
         write(root, spec, chosen, job="audit", inputs=inputs, observed=observed)
+
+
+def something_of_everything(root: Path) -> None:
+    """Faults, signs, what could not be read, and names that are no good; of one log."""
+    rows = [audit_row(1, 0, TEN), audit_row(2, 0, [500] * 4, late=3)]
+    rows += [audit_row(1, 30, TEN, lost=2, delivered=8), audit_row(3, 30, [], interrupted=1)]
+    findings = [finding_row("lost", is_fault=True, seq=5, last_seq=6)]
+    findings += [finding_row("to_author", is_fault=True, number=2)]
+    findings += [finding_row("resent", is_fault=False, seq=at) for at in range(4)]
+    audited(root, rows, findings)
+    # The second run of the audit settles more of an hour that was there before.
+    more = [audit_row(1, 0, [9_000], run=2)]
+    write(root, DELIVERY_AUDIT, more, job="audit", inputs={"events": 2})
+    unread = [event_row(-1, None, position=64, length=4_096, body=HOSTILE.encode())]
+    unread += [event_row(-1, None, position=64, part=1, stream=stream(1), length=0)]
+    unread += [event_row(-2, None, position=900, length=70, body=b"torn")]
+    unread += [
+        event_row(10, START_MS, event=13, first=17),
+        event_row(10, START_MS, event=6, first=5),
+    ]
+    unread += [event_row(6, START_MS + DAY_MS, length=2_048)]
+    write(root, EVENTS, unread, job="ingest", inputs={"<folder>": {"a": [1]}})
+    health = [health_row(1, START_MS, 250), health_row(1, START_MS + 5, 40_000, "relative")]
+    health += [
+        health_row(2, START_MS + HOUR_MS, 90),
+        health_row(2, START_MS + HOUR_MS, 9**9, "gone"),
+    ]
+    write(root, CONSUMER_HEALTH, health, job="lag")
+    documents = [document_row(1, HOSTILE), document_row(2, "plain", bytes_in=100, mismatch_count=1)]
+    documents += [document_row(3, "gone", is_deleted=True, bytes_in=10**9)]
+    write(root, DOCUMENT_STATES, documents, job="compact")
+    plan = [
+        plan_row(1, "reader", session=33, held_bytes=700, oldest_held_ms=START_MS - HOUR_MS - 1)
+    ]
+    plan += [plan_row(2, "nothing", reclaimable_count=9, reclaimable_bytes=5_000)]
+    write(root, TRUNCATION_PLAN, plan, job="gc-plan")
+    for number, wrong in enumerate((1, 0)):
+        name = f"00010203-{number}"
+        sets = [digest_row(name, 90 + at, matches=at >= wrong) for at in range(2)]
+        write(root, SERVICE_DIGESTS, sets, job="digest", inputs={"snapshot": name})
+        run = {"router": name, "wanted": "want-1"}
+        items = [drift_row(f"{name}..want-1", at, "missing" if at else "extra") for at in range(3)]
+        write(root, DRIFT_ITEMS, items[: 3 * wrong], job="reconcile", inputs=run)
+
+
+def restored(root: Path) -> None:
+    """What jobs add when the router of `something_of_everything` goes on from a backup."""
+    start = event_row(10, START_MS, event=1, first=64, stream=STORE + bytes(8), store=RESTORED)
+    gap = event_row(-3, None, position=7, length=99, body=b"gone", store=RESTORED)
+    write(root, EVENTS, [start, {**start, "position": 90}, gap], job="ingest")
+    write(root, DELIVERY_AUDIT, [audit_row(2, 1, [700] * 4, store=RESTORED)], job="audit")
+    undone = finding_row("rolled_back", is_fault=True, number=2, store=RESTORED)
+    write(root, DELIVERY_FINDINGS, [undone], job="audit")
+    behind = health_row(2, START_MS + HOUR_MS, 50_000, "relative", store=RESTORED)
+    write(root, CONSUMER_HEALTH, [behind], job="lag")
+    documents = [
+        document_row(2, "plain", store=store, bytes_in=100, mismatch_count=1, run=2)
+        for store in (STORE, RESTORED)
+    ]
+    documents += [document_row(1, HOSTILE, store=store, run=2) for store in (STORE, RESTORED)]
+    write(root, DOCUMENT_STATES, documents, job="compact")
+    plan = [plan_row(2, "unread", held_bytes=90, store=store, run=2) for store in (STORE, RESTORED)]
+    write(root, TRUNCATION_PLAN, plan, job="gc-plan")

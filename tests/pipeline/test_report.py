@@ -1,8 +1,6 @@
 """The report: its numbers are those of the tables, and it says plainly what it does not know."""
 
-import re
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,8 +12,6 @@ from pyspark.sql import SparkSession
 from syncline.errors import TableError
 from syncline.pipeline.arrow import schema_of
 from syncline.pipeline.report import (
-    PAGE_BYTES_MAX,
-    ReportFacts,
     folding,
     wants_session,
     write_report,
@@ -25,17 +21,16 @@ from syncline.pipeline.report.facts import SPECS, Facts, gather, gather_sources
 from syncline.pipeline.report.folding import Fold, Reader, summing
 from syncline.pipeline.report.verdict import Verdict, judge
 from syncline.pipeline.schemas import (
-    CONSUMER_HEALTH,
     DELIVERY_AUDIT,
     DELIVERY_FINDINGS,
-    DOCUMENT_STATES,
-    DRIFT_ITEMS,
     EVENTS,
     SERVICE_DIGESTS,
     TRUNCATION_PLAN,
 )
 from syncline.pipeline.tables import LOG_NAME, Table, TableSpec
+from tests.pipeline.report_pages import Page, facts_of, report_on
 from tests.pipeline.report_tables import (
+    HOSTILE,
     HOUR_MS,
     START_MS,
     STORE,
@@ -43,74 +38,14 @@ from tests.pipeline.report_tables import (
     audit_row,
     audited,
     digest_row,
-    document_row,
-    drift_row,
     event_row,
     finding_row,
-    health_row,
     healthy,
     plan_row,
+    something_of_everything,
     stream,
     write,
 )
-
-DAY_MS = 24 * HOUR_MS
-HOSTILE = '<script>alert("1")</script>&amp;\u202e]]></style>'
-VOID = {"meta", "br", "col", "hr", "img", "link"}
-
-
-class Page(HTMLParser):
-    """Checks that what is opened is closed, and keeps the text by element."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.text = path.read_text(encoding="utf-8")
-        self.open: list[str] = []
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.words: list[str] = []
-        self.rows: list[list[str]] = []
-        self.feed(self.text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        if tag == "tr":
-            self.rows.append([])
-        if tag in ("td", "th"):
-            self.rows[-1].append("")
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if "style" in self.open:
-            return
-        self.words.append(data)
-        if {"td", "th"} & set(self.open):
-            self.rows[-1][-1] += data
-
-    def row(self, first: str) -> list[str]:
-        (found,) = (row for row in self.rows if row and row[0] == first)
-        return found
-
-    @property
-    def heading(self) -> str:
-        return re.search(r"<h1>(.*?)</h1>", self.text).group(1)  # type: ignore[union-attr]
-
-
-def report_on(root: Path, name: str = "report.html") -> tuple[ReportFacts, Page]:
-    path = root.parent / name
-    facts = write_report(None, root, path, made_at_ms=START_MS)
-    assert facts.byte_count == path.stat().st_size <= PAGE_BYTES_MAX
-    assert facts.path == str(path)
-    return facts, Page(path)
-
-
-def facts_of(root: Path) -> Facts:
-    return gather(Reader(None), gather_sources(root))
 
 
 @pytest.fixture
@@ -125,45 +60,7 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Something of everything; no test changes it."""
     root = tmp_path_factory.mktemp("full") / "tables"
     root.mkdir()
-    rows = [audit_row(1, 0, TEN), audit_row(2, 0, [500] * 4, late=3)]
-    rows += [audit_row(1, 30, TEN, lost=2, delivered=8), audit_row(3, 30, [], interrupted=1)]
-    findings = [finding_row("lost", is_fault=True, seq=5, last_seq=6)]
-    findings += [finding_row("to_author", is_fault=True, number=2)]
-    findings += [finding_row("resent", is_fault=False, seq=at) for at in range(4)]
-    audited(root, rows, findings)
-    # The second run of the audit settles more of an hour that was there before.
-    more = [audit_row(1, 0, [9_000], run=2)]
-    write(root, DELIVERY_AUDIT, more, job="audit", inputs={"events": 2})
-    unread = [event_row(-1, None, position=64, length=4_096, body=HOSTILE.encode())]
-    unread += [event_row(-1, None, position=64, part=1, stream=stream(1), length=0)]
-    unread += [event_row(-2, None, position=900, length=70, body=b"torn")]
-    unread += [
-        event_row(10, START_MS, event=13, first=17),
-        event_row(10, START_MS, event=6, first=5),
-    ]
-    unread += [event_row(6, START_MS + DAY_MS, length=2_048)]
-    write(root, EVENTS, unread, job="ingest", inputs={"<folder>": {"a": [1]}})
-    health = [health_row(1, START_MS, 250), health_row(1, START_MS + 5, 40_000, "relative")]
-    health += [
-        health_row(2, START_MS + HOUR_MS, 90),
-        health_row(2, START_MS + HOUR_MS, 9**9, "gone"),
-    ]
-    write(root, CONSUMER_HEALTH, health, job="lag")
-    documents = [document_row(1, HOSTILE), document_row(2, "plain", bytes_in=100, mismatch_count=1)]
-    documents += [document_row(3, "gone", is_deleted=True, bytes_in=10**9)]
-    write(root, DOCUMENT_STATES, documents, job="compact")
-    plan = [
-        plan_row(1, "reader", session=33, held_bytes=700, oldest_held_ms=START_MS - HOUR_MS - 1)
-    ]
-    plan += [plan_row(2, "nothing", reclaimable_count=9, reclaimable_bytes=5_000)]
-    write(root, TRUNCATION_PLAN, plan, job="gc-plan")
-    for number, wrong in enumerate((1, 0)):
-        name = f"00010203-{number}"
-        sets = [digest_row(name, 90 + at, matches=at >= wrong) for at in range(2)]
-        write(root, SERVICE_DIGESTS, sets, job="digest", inputs={"snapshot": name})
-        run = {"router": name, "wanted": "want-1"}
-        items = [drift_row(f"{name}..want-1", at, "missing" if at else "extra") for at in range(3)]
-        write(root, DRIFT_ITEMS, items[: 3 * wrong], job="reconcile", inputs=run)
+    something_of_everything(root)
     return root
 
 

@@ -31,6 +31,8 @@ SECONDS_MAX: Final = 300.0
 # Whose line loses something.
 VICTIM: Final = "bob"
 LOST_COUNT: Final = 5
+# So often `lag` looks at readers, at about equal distances in the log: by its end all have left.
+LOOK_COUNT: Final = 8
 _PAUSE_SECONDS: Final = 0.1
 
 Report = TypeVar("Report")
@@ -148,12 +150,18 @@ def examine(spark: "SparkSession", places: Places, run: Run) -> Examined:
 
     data, tables = str(places.data), places.tables
     stopped = Tail.STOPPED
+    ingested = run("ingest", lambda: ingest(spark, tables, [data], tail=stopped))
+    look_bytes = max(1, sum(ingested.ends.values()) // LOOK_COUNT)
     return Examined(
-        ingest=run("ingest", lambda: ingest(spark, tables, [data], tail=stopped)),
+        ingest=ingested,
         audit=run("audit", lambda: audit(spark, tables, is_over=True)),
         compact=run("compact", lambda: compact(spark, tables)),
         gc_plan=run("gc-plan", lambda: gc_plan(spark, tables)),
-        lag=run("lag", lambda: lag(spark, tables, [data], tail=stopped)),
+        lag=run(
+            "lag",
+            # A row at every look: the demo is over before the first that is due.
+            lambda: lag(spark, tables, [data], tail=stopped, batch_bytes=look_bytes, row_ms=0),
+        ),
         digest=run("digest", lambda: digest(spark, tables, export_snapshot(data, tables).snapshot)),
         # Little enough to be read right here.
         page=run("report", lambda: write_report(None, tables, places.report)),

@@ -18,6 +18,7 @@ from syncline.pipeline.report.plots import (
     lag_figure,
     latency_figure,
 )
+from syncline.pipeline.report.readers import COUNTED_MAX, Readers
 from syncline.pipeline.report.wording import (
     NOTHING,
     counted,
@@ -28,7 +29,6 @@ from syncline.pipeline.report.wording import (
     number,
     sequences,
     session_text,
-    store_text,
 )
 from syncline.pipeline.schemas import (
     CONSUMER_HEALTH,
@@ -134,7 +134,7 @@ def findings_section(facts: Facts) -> Section:
     summary = (
         f"{_count_or_no(found.fault_count, 'fault')}, {_count_or_no(sign_count, 'sign').lower()}."
     )
-    body = joined(both, _faults(found, facts.names))
+    body = joined(both, _faults(found, facts))
     return Section("findings", "Findings", summary, body, tables)
 
 
@@ -160,7 +160,7 @@ def _rule_name(rule: str) -> str:
     return cut(rule.replace("_", " "), 40)
 
 
-def _faults(found: Findings, names: Mapping[bytes, str]) -> Html | None:
+def _faults(found: Findings, facts: Facts) -> Html | None:
     if not found.worst:
         return None
     rest = found.row_count - len(found.worst)
@@ -170,12 +170,12 @@ def _faults(found: Findings, names: Mapping[bytes, str]) -> Html | None:
     rows: list[list[Content]] = [
         [
             element("span", _rule_name(each.rule), class_="rule bad"),
-            stream_cell(each.stream, names),
+            stream_cell(each.store, each.stream, facts),
             sequences(each.seq, each.last_seq),
             session_text(each.session),
             moment(each.appended_ms),
             moment(each.found_ms),
-            element("code", f"{store_text(each.store)}:{each.position or 0}"),
+            number(each.position or 0),
         ]
         for each in found.worst
     ]
@@ -188,7 +188,7 @@ def _faults(found: Findings, names: Mapping[bytes, str]) -> Html | None:
         "Found (UTC)",
         "Log position",
     ]
-    return table_of(caption, columns, rows, numeric=[2])
+    return table_of(caption, columns, rows, numeric=[2, 6])
 
 
 # ---------------------------------------------------------------------------------------- latency
@@ -205,20 +205,17 @@ def latency_section(facts: Facts) -> Section:
         f"Half of all deliveries took {duration(whole.p50)} or less, 95 % {duration(whole.p95)}, "
         f"99 % {duration(whole.p99)}."
     )
-    body = joined(latency_figure(found), _slowest(found, facts.names))
+    body = joined(latency_figure(found), _slowest(found, facts))
     return Section("latency", "Latency", summary, body, tables)
 
 
-def _slowest(found: Delivery, names: Mapping[bytes, str]) -> Html:
-    # A stream may be in several logs, of before and after a restore.
-    has_stores = len({each.store for each in found.slowest}) > 1
+def _slowest(found: Delivery, facts: Facts) -> Html:
     rows: list[list[Content]] = []
     for each in found.slowest:
         times = each.latency
         rows.append(
             [
-                stream_cell(each.stream, names),
-                *([element("code", store_text(each.store))] if has_stores else []),
+                stream_cell(each.store, each.stream, facts),
                 number(each.delivered),
                 duration(times.p50) if times else NOTHING,
                 duration(times.p95) if times else NOTHING,
@@ -228,11 +225,10 @@ def _slowest(found: Delivery, names: Mapping[bytes, str]) -> Html:
             ]
         )
     columns = [
-        *("Stream", *(["Log"] if has_stores else []), "Delivered", "p50", "p95", "p99"),
+        *("Stream", "Delivered", "p50", "p95", "p99"),
         *("p99, worst hour", "Worst hour (UTC)"),
     ]
-    numeric = range(1 + has_stores, 6 + has_stores)
-    return table_of("Slowest streams, by their worst hour", columns, rows, numeric=numeric)
+    return table_of("Slowest streams, by their worst hour", columns, rows, numeric=range(1, 6))
 
 
 # ---------------------------------------------------------------------------------------- readers
@@ -242,17 +238,14 @@ def readers_section(facts: Facts) -> Section:
     tables = (CONSUMER_HEALTH.name,)
     found = facts.readers
     if found is None or not found.slots:
-        return empty("readers", "Lag of readers", facts, tables, "No reader has been looked at.")
-    worst = max(each.lag_ms_max for each in found.slots)
-    given_up = sum(each.relative + each.absolute for each in found.slots)
-    summary = f"The reader furthest behind was {duration(worst)} behind; " + (
-        f"{counted(given_up, 'time')} one was seen too far behind."
-        if given_up
-        else "none was so far that its place would be given up."
-    )
+        text = (
+            "No reader was seen: of one that comes and goes between two looks of the job, "
+            "nothing is told."
+        )
+        return empty("readers", "Lag of readers", facts, tables, text)
     rows: list[list[Content]] = [
         [
-            stream_cell(each.stream, facts.names),
+            stream_cell(each.store, each.stream, facts),
             session_text(each.session),
             duration(each.lag_ms),
             number(each.acked_seq),
@@ -275,4 +268,20 @@ def readers_section(facts: Facts) -> Section:
     ]
     caption = "Readers that were furthest behind on the newest day"
     table = table_of(caption, columns, rows, numeric=range(2, 6))
-    return Section("readers", "Lag of readers", summary, joined(lag_figure(found), table), tables)
+    body = joined(lag_figure(found), table)
+    return Section("readers", "Lag of readers", _lag_text(found), body, tables)
+
+
+def _lag_text(found: Readers) -> str:
+    """Readers are counted, not how often each was looked at."""
+    worst = max(each.lag_ms_max for each in found.slots)
+    text = f"The reader furthest behind was {duration(worst)} behind; "
+    count = found.behind_count
+    if not count:
+        return text + "none was so far that its place would be given up."
+    or_more = " or more" if count >= COUNTED_MAX else ""
+    were = "reader was" if count == 1 else "readers were"
+    return text + (
+        f"{number(count)}{or_more} {were} too far behind, by {duration(found.behind_ms_max)} at "
+        "most, and would be given up."
+    )

@@ -15,6 +15,7 @@ from syncline.pipeline.report.documents import Documents, gather_documents, gath
 from syncline.pipeline.report.drift import Drift, gather_drift
 from syncline.pipeline.report.folding import Reader
 from syncline.pipeline.report.history import Source, gather_source
+from syncline.pipeline.report.logs import Logs, gather_logs
 from syncline.pipeline.report.readers import Readers, gather_readers
 from syncline.pipeline.report.storage import Logged, Plan, gather_logged, gather_plan
 from syncline.pipeline.schemas import (
@@ -67,6 +68,7 @@ class Facts:
     plan: Plan | None
     documents: Documents | None
     names: Mapping[bytes, str]
+    logs: Logs
 
     def version_of(self, table: str) -> Version | None:
         return self.sources[table].version
@@ -97,19 +99,29 @@ def gather(reader: Reader, sources: Mapping[str, Source]) -> Facts:
         plan=gather_plan(reader, plan) if plan else None,
         documents=gather_documents(reader, states) if states else None,
         names={},
+        logs=Logs(frozenset(), {}),
     )
-    if states is None:
-        return found
-    return replace(found, names=gather_names(reader, states, _shown_streams(found)))
+    shown = list(_shown(found))
+    streams = {stream for _, stream in shown if stream is not None}
+    return replace(
+        found,
+        names=gather_names(reader, states, streams) if states else {},
+        logs=gather_logs(reader, events, (store for store, _ in shown)),
+    )
 
 
-def _shown_streams(facts: Facts) -> Iterator[bytes]:
-    """Those that the page has rows of."""
+def _shown(facts: Facts) -> Iterator[tuple[bytes, bytes | None]]:
+    """The log of each row that the page has, and its stream if it has one."""
     if facts.delivery is not None:
-        yield from (each.stream for each in facts.delivery.slowest)
+        yield from ((each.store, each.stream) for each in facts.delivery.slowest)
     if facts.findings is not None:
-        yield from (each.stream for each in facts.findings.worst if each.stream is not None)
+        yield from ((each.store, each.stream) for each in facts.findings.worst)
     if facts.readers is not None:
-        yield from (each.stream for each in facts.readers.slowest)
+        yield from ((each.store, each.stream) for each in facts.readers.slowest)
     if facts.plan is not None:
-        yield from (each.stream for each in facts.plan.largest)
+        yield from ((each.store, each.stream) for each in facts.plan.largest)
+    if facts.documents is not None:
+        listed = (*facts.documents.wrong, *facts.documents.largest)
+        yield from ((each.store, None) for each in listed)
+    if facts.logged is not None:
+        yield from ((each.store, None) for each in facts.logged.stretches)

@@ -61,11 +61,12 @@ class _Piece:
 class Reader:
     """Folds versions of tables, in this process or in Spark's workers."""
 
-    def __init__(
-        self, spark: SparkSession | None, in_process_bytes_max: int = IN_PROCESS_BYTES_MAX
-    ) -> None:
+    def __init__(self, spark: SparkSession | None, in_process_bytes_max: int | None = None) -> None:
+        """A table up to so many bytes is read here, else up to `IN_PROCESS_BYTES_MAX`."""
         self._spark = spark
-        self._in_process_bytes_max = in_process_bytes_max
+        self._in_process_bytes_max = (
+            IN_PROCESS_BYTES_MAX if in_process_bytes_max is None else in_process_bytes_max
+        )
 
     def folded(self, spec: TableSpec, version: Version, fold: Fold) -> list[dict[str, Any]]:
         """The few rows that are left. Raises TableError if a file cannot be read."""

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from syncline.pipeline.report.facts import Facts
+from syncline.pipeline.report.logs import Logs
 from syncline.pipeline.report.markup import Content, Html, element, joined
-from syncline.pipeline.report.wording import cut, number, stream_text
+from syncline.pipeline.report.wording import cut, number, store_text, stream_text
 from syncline.pipeline.schemas import (
     CONSUMER_HEALTH,
     DELIVERY_AUDIT,
@@ -74,8 +75,29 @@ def listed_codes(names: Sequence[str]) -> Html:
     return joined(parts)
 
 
-def stream_cell(stream: bytes | None, names: Mapping[bytes, str]) -> Html:
-    """The name of a document, if it is known; the id goes with it."""
+def stream_cell(store: bytes, stream: bytes | None, facts: Facts) -> Html:
+    """The name of a document, or its id; and its log, if the page is about several."""
+    return joined(_stream_name(stream, facts.names), log_line(store, facts.logs))
+
+
+def log_line(store: bytes, logs: Logs) -> Html | None:
+    """Below what it belongs to; None if there is but one log."""
+    if not store or not logs.are_several:
+        return None
+    return element("span", "log ", log_name(store, logs), class_="log")
+
+
+def log_name(store: bytes, logs: Logs) -> Html:
+    """The beginning of its id, and of the one that it was restored from, if that is known."""
+    former = logs.former.get(store)
+    return joined(
+        element("code", store_text(store)),
+        [", restored from ", element("code", store_text(former))] if former else None,
+    )
+
+
+def _stream_name(stream: bytes | None, names: Mapping[bytes, str]) -> Html:
+    """The id goes with the name."""
     text = stream_text(stream)
     name = names.get(stream or b"")
     if name is None:

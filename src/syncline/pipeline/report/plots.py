@@ -260,13 +260,13 @@ def lag_figure(readers: Readers) -> Html:
     behind = [(slot.at_ms, slot.lag_ms_max) for slot in slots]
     relative = [(slot.at_ms, slot.relative) for slot in slots]
     absolute = [(slot.at_ms, slot.absolute) for slot in slots]
-    given_up = sum(count for _, count in (*relative, *absolute))
     worst = duration(max(value for _, value in behind))
     return _both(
         "lag",
-        f"The reader furthest behind, by {bins.name}, and how often one was seen too far behind, "
-        f"by which rule (UTC){bins.left_out(times)}",
-        f"A line over time; the highest is {worst}. Too far behind {number(given_up)} times.",
+        f"The reader furthest behind, by {bins.name}, and readers that were too far behind, by "
+        f"which rule: each once, where it was furthest behind (UTC){bins.left_out(times)}",
+        f"A line over time; the highest is {worst}. Readers that were too far behind: "
+        f"{number(readers.behind_count)}.",
         lambda width: _draw_lag(bins, behind, relative, absolute, width),
     )
 

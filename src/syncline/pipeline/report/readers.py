@@ -1,5 +1,11 @@
-"""How far readers of documents were behind, by hour, and those that were behind most."""
+"""How far readers of documents were behind, by hour, and those that were behind most.
 
+A reader has many rows; it is one subscription, named by its log, document, session and where it
+joined, and counts once.
+"""
+
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -9,6 +15,7 @@ import pyarrow.compute as pc
 from syncline.pipeline.arrow import schema_of
 from syncline.pipeline.report.bins import unit_for
 from syncline.pipeline.report.folding import (
+    Fold,
     Reader,
     chosen,
     summing,
@@ -19,6 +26,8 @@ from syncline.pipeline.schemas import CONSUMER_HEALTH
 from syncline.pipeline.tables import Version
 
 READERS_MAX: Final = 12
+# So many that were too far behind are told apart, the furthest; of more, it is said that there are.
+COUNTED_MAX: Final = 20_000
 RELATIVE: Final = "relative"
 ABSOLUTE: Final = "absolute"
 # The row that ends a reader: how far it was behind does not matter any more.
@@ -30,10 +39,12 @@ _pc = cast(Any, pc)
 
 @dataclass(frozen=True, slots=True)
 class LagSlot:
-    """`relative` and `absolute` are how often a reader was seen too far behind, by which rule."""
+    """`relative` and `absolute`: readers that were too far behind, by which rule.
+
+    Each is in one slot alone, that in which it was furthest behind.
+    """
 
     at_ms: int
-    look_count: int
     lag_ms_max: int
     relative: int
     absolute: int
@@ -41,7 +52,7 @@ class LagSlot:
 
 @dataclass(frozen=True, slots=True)
 class SlowReader:
-    """A reader when it was behind most, on the newest day there is."""
+    """A reader when it was behind most."""
 
     store: bytes
     stream: bytes
@@ -55,19 +66,25 @@ class SlowReader:
 
 @dataclass(frozen=True, slots=True)
 class Readers:
-    """`unit_ms` is how long a slot is."""
+    """`unit_ms` is how long a slot is; `slowest` are of the newest day there is.
+
+    `behind_ms_max` is how far those were behind that were too far behind.
+    """
 
     unit_ms: int
     slots: tuple[LagSlot, ...]
     slowest: tuple[SlowReader, ...]
+    behind_ms_max: int
+
+    @property
+    def behind_count(self) -> int:
+        """How many were too far behind, each once; `COUNTED_MAX` are that many or more."""
+        return sum(slot.relative + slot.absolute for slot in self.slots)
 
 
 _SLOTS: Final = schema_of(
     [
         pa.field("at_ms", pa.int64()),
-        pa.field("looks", pa.int64()),
-        pa.field("relative", pa.int64()),
-        pa.field("absolute", pa.int64()),
         pa.field("lag_ms", pa.int64()),
     ]
 )
@@ -76,6 +93,7 @@ _READER: Final = schema_of(
         pa.field("store", pa.binary()),
         pa.field("stream", pa.binary()),
         pa.field("session", pa.int64()),
+        pa.field("joined_position", pa.int64()),
         pa.field("as_of_ms", pa.int64()),
         pa.field("acked_seq", pa.int64()),
         pa.field("head_seq", pa.int64()),
@@ -85,19 +103,28 @@ _READER: Final = schema_of(
 )
 
 
+_NAME: Final = ("store", "stream", "session", "joined_position")
+
+
 def _present(rows: pa.Table) -> pa.Table:
     return chosen(rows, _pc.field("rule") != _GONE)
+
+
+def _too_far_behind(rows: pa.Table) -> pa.Table:
+    rules = _pa.array([RELATIVE, ABSOLUTE], _pa.string())
+    return chosen(rows, _pc.is_in(_pc.field("rule"), value_set=rules))
 
 
 def _by_slot(rows: pa.Table, unit_ms: int) -> pa.Table:
     there: Any = _present(rows)
     slots = _pc.multiply(_pc.divide(there.column("as_of_ms"), unit_ms), unit_ms)
-    found = with_column(there, "at_ms", slots)
-    found = with_column(found, "looks", _pa.repeat(_pa.scalar(1, _pa.int64()), len(there)))
-    for rule in (RELATIVE, ABSOLUTE):
-        is_rule = _pc.fill_null(_pc.equal(there.column("rule"), rule), False)
-        found = with_column(found, rule, is_rule.cast(_pa.int64()))
-    return found
+    return with_column(there, "at_ms", slots)
+
+
+def _furthest(count: int, prepared: Callable[[pa.Table], pa.Table]) -> Fold:
+    """Readers, each once, as they were when they were furthest behind."""
+    order = [("lag_ms", "descending"), ("as_of_ms", "descending")]
+    return worst_of_each(_READER, _NAME, order, count, prepared=prepared)
 
 
 def gather_readers(reader: Reader, version: Version) -> Readers:
@@ -105,31 +132,28 @@ def gather_readers(reader: Reader, version: Version) -> Readers:
     counting = summing(
         _SLOTS,
         ("at_ms",),
-        sums=("looks", RELATIVE, ABSOLUTE),
         highest=("lag_ms",),
         columns=("as_of_ms", "lag_ms", "rule"),
         prepared=lambda rows: _by_slot(rows, unit_ms),
     )
+    behind = _slow_readers(reader, version, _furthest(COUNTED_MAX, _too_far_behind))
+    counts = Counter((each.as_of_ms // unit_ms * unit_ms, each.rule) for each in behind)
     slots = [
-        LagSlot(
-            int(row["at_ms"]),
-            int(row["looks"]),
-            int(row["lag_ms"] or 0),
-            int(row[RELATIVE]),
-            int(row[ABSOLUTE]),
+        LagSlot(at_ms, lag_ms, counts[at_ms, RELATIVE], counts[at_ms, ABSOLUTE])
+        for at_ms, lag_ms in sorted(
+            (int(row["at_ms"]), int(row["lag_ms"] or 0))
+            for row in reader.folded(CONSUMER_HEALTH, version, counting)
         )
-        for row in reader.folded(CONSUMER_HEALTH, version, counting)
     ]
     days = [day for each in version.files if (day := each.partition.get("day")) is not None]
     newest = version.skipping("day", max(days), max(days)) if days else version
-    listing = worst_of_each(
-        _READER,
-        ("store", "stream", "session"),
-        [("lag_ms", "descending"), ("as_of_ms", "descending")],
-        READERS_MAX,
-        prepared=_present,
-    )
-    slowest = [
+    slowest = _slow_readers(reader, newest, _furthest(READERS_MAX, _present))
+    furthest_ms = max((each.lag_ms for each in behind), default=0)
+    return Readers(unit_ms, tuple(slots), tuple(slowest), furthest_ms)
+
+
+def _slow_readers(reader: Reader, version: Version, fold: Fold) -> list[SlowReader]:
+    return [
         SlowReader(
             bytes(row["store"]),
             bytes(row["stream"]),
@@ -140,9 +164,8 @@ def gather_readers(reader: Reader, version: Version) -> Readers:
             int(row["lag_ms"] or 0),
             str(row["rule"]),
         )
-        for row in reader.folded(CONSUMER_HEALTH, newest, listing)
+        for row in reader.folded(CONSUMER_HEALTH, version, fold)
     ]
-    return Readers(unit_ms, tuple(sorted(slots, key=lambda each: each.at_ms)), tuple(slowest))
 
 
 def _span_ms(reader: Reader, version: Version) -> int:

@@ -8,11 +8,14 @@ from syncline.pipeline.report.documents import DocumentState
 from syncline.pipeline.report.drift import Drift, Reconciled
 from syncline.pipeline.report.facts import Facts
 from syncline.pipeline.report.history import Commit
+from syncline.pipeline.report.logs import Logs
 from syncline.pipeline.report.markup import Content, Html, element, joined
 from syncline.pipeline.report.pieces import (
     Section,
     alarming,
     empty,
+    log_line,
+    log_name,
     stream_cell,
     table_of,
     to_run,
@@ -32,7 +35,6 @@ from syncline.pipeline.report.wording import (
     moment,
     number,
     session_text,
-    store_text,
     stream_text,
 )
 from syncline.pipeline.schemas import (
@@ -170,7 +172,7 @@ def storage_section(facts: Facts) -> Section:
             _plan_figure(facts, plan),
             class_="pair",
         ),
-        _holders(plan, facts.names) if plan is not None else None,
+        _holders(plan, facts) if plan is not None else None,
     )
     return Section("storage", "Storage by age", " ".join(parts), body, tables)
 
@@ -182,7 +184,7 @@ def _plan_figure(facts: Facts, plan: Plan | None) -> Html:
     return age_figure(plan.held_by_age)
 
 
-def _holders(plan: Plan, names: Mapping[bytes, str]) -> Html:
+def _holders(plan: Plan, facts: Facts) -> Html:
     rows: list[list[Content]] = [
         [
             each.held_by,
@@ -197,7 +199,7 @@ def _holders(plan: Plan, names: Mapping[bytes, str]) -> Html:
     holders = table_of("What holds the rest of each stream", columns, rows, numeric=range(1, 5))
     held: list[list[Content]] = [
         [
-            stream_cell(each.stream, names),
+            stream_cell(each.store, each.stream, facts),
             each.held_by,
             session_text(each.session),
             byte_text(each.held_bytes),
@@ -222,7 +224,8 @@ def documents_section(facts: Facts) -> Section:
         return empty("documents", "Documents", facts, tables, "No document has been put together.")
     totals = found.totals
     summary = (
-        f"{counted(found.document_count, 'document')}: "
+        f"{counted(found.document_count, 'document')}"
+        f"{', each counted in every log that has it' if facts.logs.are_several else ''}: "
         f"{counted(totals['update_count'], 'update')} of {byte_text(totals['bytes_in'])} "
         f"come to {byte_text(totals['bytes_out'])}. "
         f"{counted(totals['checked_count'], 'state')} of routers compared, "
@@ -236,13 +239,13 @@ def documents_section(facts: Facts) -> Section:
         wrong = table_of(
             caption,
             [*_DOCUMENT_COLUMNS, "Problem"],
-            [[*_document_row(each), cut(each.problem) or NOTHING] for each in found.wrong],
+            [[*_document_row(each, facts), cut(each.problem) or NOTHING] for each in found.wrong],
             numeric=range(2, 8),
         )
     largest = table_of(
         "Documents with the most bytes of updates",
         _DOCUMENT_COLUMNS,
-        [_document_row(each) for each in found.largest],
+        [_document_row(each, facts) for each in found.largest],
         numeric=range(2, 8),
     )
     return Section("documents", "Documents", summary, joined(wrong, largest), tables)
@@ -260,11 +263,11 @@ _DOCUMENT_COLUMNS: Final = [
 ]
 
 
-def _document_row(each: DocumentState) -> list[Content]:
+def _document_row(each: DocumentState, facts: Facts) -> list[Content]:
     return [
-        element("span", cut(each.name), class_="name")
+        joined(element("span", cut(each.name), class_="name"), log_line(each.store, facts.logs))
         if each.name
-        else stream_cell(each.stream, {}),
+        else stream_cell(each.store, each.stream, facts),
         each.kind,
         number(each.up_to_seq),
         number(each.update_count),
@@ -283,7 +286,8 @@ def unknown_section(facts: Facts) -> Section:
     found = facts.logged
     if found is None:
         return empty("unknown", "Unknown stretches", facts, tables, "No log has been read.")
-    return Section("unknown", "Unknown stretches", _unknown_text(found), _stretches(found), tables)
+    body = _stretches(found, facts.logs)
+    return Section("unknown", "Unknown stretches", _unknown_text(found), body, tables)
 
 
 def _unknown_text(found: Logged) -> str:
@@ -303,24 +307,24 @@ def _unknown_text(found: Logged) -> str:
     return " ".join(parts)
 
 
-def _stretches(found: Logged) -> Html:
+def _stretches(found: Logged, logs: Logs) -> Html:
     if not found.stretches:
         return Html()
     rows: list[list[Content]] = [
         [
             element("span", each.kind, class_="rule warn"),
-            element("code", store_text(each.store)),
             number(each.position),
             byte_text(each.byte_count),
             cut(each.reason),
+            *([log_name(each.store, logs)] if logs.are_several else []),
         ]
         for each in found.stretches
     ]
     caption = "Stretches of which nothing is known, the longest first"
     if found.stretch_count > len(rows):
         caption += f"; {len(rows)} of {number(found.stretch_count)}"
-    columns = ["Kind", "Store", "Position", "Length", "Why"]
-    return table_of(caption, columns, rows, numeric=[2, 3], class_="wrap")
+    columns = ["Kind", "Position", "Length", "Why", *(["Log"] if logs.are_several else [])]
+    return table_of(caption, columns, rows, numeric=[1, 2], class_="wrap")
 
 
 # ---------------------------------------------------------------------------------------- history
