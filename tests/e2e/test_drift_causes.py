@@ -91,7 +91,7 @@ async def test_answers_to_subscriptions_are_lost(site: Site, tmp_path: Path) -> 
             await take_out(party, site, lost)
             # The router has them again, and nobody here knows.
             line.mute()
-            agent.subscribe_queues(party.account, [each.recipient_id for each in lost])
+            await agent.subscribe_queues(party.account, [each.recipient_id for each in lost])
             await site.until_it_has(party.service_id(), 6)
             assert len(party.ids(party.account)) == 2
             line.cut()
@@ -507,7 +507,7 @@ async def follow(party: Party, agent: Agent, count: int, name: str) -> list[Stor
     ]
     for queue in all_queues:
         assert queue.notifier is not None
-        agent.follow_notifier(party.notifier, queue.notifier.notifier_id, queue.notifier.key)
+        await agent.follow_notifier(party.notifier, queue.notifier.notifier_id, queue.notifier.key)
     await party.until(lambda: notifiers_of(all_queues) <= party.ids(party.notifier))
     return all_queues
 

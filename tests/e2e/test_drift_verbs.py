@@ -68,7 +68,7 @@ def made(store: Path, router: RouterProcess, names: Sequence[str]) -> list[Store
     async def make() -> list[StoredQueue]:
         with closing(AgentStore(store)) as opened:
             async with Agent(opened) as agent:
-                account = agent.account("me", address_of(router))
+                account = await agent.account("me", address_of(router))
                 return [await agent.create_queue(account, name) for name in names]
 
     return asyncio.run(make())

@@ -7,11 +7,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import httpx
 import pytest
 
+from syncline.wire.smp.addresses import RouterAddress
 from tests.e2e.router_process import RouterProcess, environment, run_cli, running
 
 pytestmark = pytest.mark.timeout(90)
@@ -136,9 +138,13 @@ def write_until_cut(
 
 def test_a_second_router_on_the_folder_is_told_who_has_it(router: RouterProcess) -> None:
     port = router.url.rsplit(":", 1)[1]
-    # On the same port, as it happens to people, and on another.
-    for wanted in (port, "0"):
-        second = run_cli("serve", "--data", router.folder, "--port", wanted)
+    smp_port = str(RouterAddress.parse(router.announcement["smp"]).port)
+    # On the same ports, as it happens to people, on one of them, and on others.
+    for wanted, smp_wanted in product((port, "0"), (smp_port, "0")):
+        second = run_cli(
+            "serve",
+            *("--data", router.folder, "--port", wanted, "--set", f"smp.port={smp_wanted}"),
+        )
         assert second.returncode == 2
         assert f"in use by another router (process {router.process.pid})" in second.stderr
         assert "Traceback" not in second.stderr
@@ -150,6 +156,16 @@ def test_a_port_in_use_is_said_so(router: RouterProcess, tmp_path: Path) -> None
     second = run_cli("serve", "--data", tmp_path / "other", "--port", port)
     assert second.returncode == 2
     assert f"port {port} on 127.0.0.1 is in use; choose another with --port" in second.stderr
+
+
+def test_a_port_of_smp_in_use_is_said_so(router: RouterProcess, tmp_path: Path) -> None:
+    port = RouterAddress.parse(router.announcement["smp"]).port
+    arguments = ("--port", "0", "--set", f"smp.port={port}")
+    second = run_cli("serve", "--data", tmp_path / "other", *arguments)
+    assert second.returncode == 2
+    assert f"port {port}" in second.stderr
+    assert "in use" in second.stderr
+    assert "folder" not in second.stderr
 
 
 @pytest.mark.parametrize(

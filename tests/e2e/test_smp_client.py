@@ -412,7 +412,7 @@ async def test_queue_taken_and_queue_deleted_are_told(rig: Rig, router: RouterPr
         assert deleted.queue == all_queues[1].recipient_id
         await rig.check_delivery(agent, all_queues[2:])
         assert rig.store.service(rig.account).digest.count == 3
-        agent.subscribe_queues(rig.account, [all_queues[0].recipient_id])
+        await agent.subscribe_queues(rig.account, [all_queues[0].recipient_id])
         await rig.check_delivery(agent, [all_queues[0], *all_queues[2:]])
     async with rig.agent():
         [up] = await rig.told(ServiceUp)
@@ -434,7 +434,7 @@ async def test_second_agent_of_a_service_takes_over_and_gives_back(
             [message] = await second.told(MessageReceived)
             assert message.body == b"shown to both"
             await second.check_delivery(other, all_queues[1:])
-        agent.subscribe(rig.account)
+        await agent.subscribe(rig.account)
         await rig.told(ServiceUp, 2)
         await rig.check_delivery(agent, all_queues[1:])
         assert len(await rig.told(MessageReceived)) == 1 + 4
@@ -446,7 +446,7 @@ async def test_notifications_have_a_service_of_their_own(rig: Rig) -> None:
     notifier = replace(rig.account, role=ServiceRole.NOTIFIER)
     async with rig.agent() as agent:
         credentials = await agent.add_notifier(queue)
-        agent.follow_notifier(notifier, credentials.notifier_id, credentials.key)
+        await agent.follow_notifier(notifier, credentials.notifier_id, credentials.key)
         await rig.told(ServiceUp, 2)
         await rig.check_delivery(agent, [queue])
         [told] = await rig.told(NotificationReceived)

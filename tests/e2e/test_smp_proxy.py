@@ -4,17 +4,22 @@ import asyncio
 import secrets
 import socket
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from syncline.client.smp import queues
+from syncline.client.smp.agent import Agent
+from syncline.client.smp.agent_session import AgentOptions
+from syncline.client.smp.agent_store import AgentStore
+from syncline.client.smp.linking import Link, connecting
 from syncline.client.smp.proxied import ProxiedRouter
 from syncline.client.smp.queues import LinkData
-from syncline.errors import LinkError
+from syncline.errors import LinkClosedError, LinkError
 from syncline.links.private_keys import PrivateKey
+from syncline.links.smp_hello import ServiceLogin
 from syncline.links.smp_link import INTERACTIVE, LinkOptions, SmpLink
 from syncline.values.queue_records import QueueMode
 from syncline.wire.smp import failures
@@ -185,6 +190,91 @@ async def test_a_router_is_its_own_proxy_if_asked_to(pair: Pair) -> None:
         router = await ProxiedRouter.open(link, address_of(pair.proxy))
         await queues.send(router, queue.sender_id, b"hello")
         assert await queue.body() == b"hello"
+
+
+# ---------------------------------------------------------------------------------------- the agent
+
+
+class Connections:
+    """The real thing, and who was connected to."""
+
+    def __init__(self) -> None:
+        self.addresses: list[RouterAddress] = []
+        self.links: list[Link] = []
+
+    async def __call__(self, address: RouterAddress, service: ServiceLogin | None) -> Link:
+        self.addresses.append(address)
+        link = await connecting(INTERACTIVE)(address, service)
+        self.links.append(link)
+        return link
+
+
+@asynccontextmanager
+async def sending(folder: Path, proxy: RouterAddress) -> AsyncIterator[tuple[Agent, Connections]]:
+    connections = Connections()
+    options = AgentOptions(proxy=proxy)
+    async with asyncio.timeout(WAIT_SECONDS):
+        with closing(AgentStore(folder / "sender.sqlite")) as store:
+            async with Agent(store, options, connect=connections) as agent:
+                yield agent, connections
+
+
+async def test_an_agent_sends_through_its_proxy_and_connects_to_nobody_else(
+    pair: Pair, tmp_path: Path
+) -> None:
+    proxy = address_of(pair.proxy)
+    async with linked(pair.relay) as reader, sending(tmp_path, proxy) as (agent, connections):
+        queue, key = await Reader.new(reader), new_key()
+        account = await agent.account("me", address_of(pair.relay))
+        await agent.secure_as_sender(account, queue.sender_id, key)
+        await agent.send(account, queue.sender_id, b"hello", key)
+        assert await queue.body() == b"hello"
+        assert connections.addresses == [proxy]
+        # Another user is somebody else to the proxy.
+        other = await agent.account("other", address_of(pair.relay))
+        await agent.send(other, queue.sender_id, b"again", key)
+        assert await queue.body() == b"again"
+        assert connections.addresses == [proxy, proxy]
+
+
+async def test_an_agent_whose_proxy_was_away_connects_to_it_again(
+    pair: Pair, tmp_path: Path
+) -> None:
+    proxy = address_of(pair.proxy)
+    async with linked(pair.relay) as reader, sending(tmp_path, proxy) as (agent, connections):
+        queue = await Reader.new(reader)
+        account = await agent.account("me", address_of(pair.relay))
+        together = [agent.send(account, queue.sender_id, b"one") for _ in range(3)]
+        await asyncio.gather(*together)
+        assert connections.addresses == [proxy]
+        link = connections.links[0]
+        link.cut()
+        await link.ended()
+        # The agent hears of it in a turn of its own.
+        for _ in range(10):
+            await asyncio.sleep(0)
+        await agent.send(account, queue.sender_id, b"two")
+        bodies = [await queue.body() for _ in range(4)]
+        assert bodies == [b"one"] * 3 + [b"two"]
+        assert connections.addresses == [proxy, proxy]
+
+
+async def test_an_agent_whose_proxy_is_down_does_not_send_without_it(
+    pair: Pair, tmp_path: Path
+) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+    proxy = replace(address_of(pair.proxy), port=port)
+    async with linked(pair.relay) as reader, sending(tmp_path, proxy) as (agent, connections):
+        queue = await Reader.new(reader)
+        account = await agent.account("me", address_of(pair.relay))
+        with pytest.raises(LinkError):
+            await agent.send(account, queue.sender_id, b"hello")
+        assert connections.addresses == [proxy]
+    with pytest.raises(LinkClosedError):
+        await agent.send(account, queue.sender_id, b"hello")
+    assert connections.addresses == [proxy]
 
 
 # ------------------------------------------------------------------------------------------- errors

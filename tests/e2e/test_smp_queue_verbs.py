@@ -9,6 +9,7 @@ import subprocess
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,8 @@ from syncline.errors import (
     SynclineError,
     UnknownQueueError,
 )
+from syncline.links.smp_link import LinkOptions, SmpLink
+from syncline.wire.smp.addresses import RouterAddress
 from tests.e2e.router_process import COMMAND, RouterProcess, environment, running
 
 WAIT_S = 30.0
@@ -89,6 +92,32 @@ def test_two_terminals_talk(ann: Path, bob: Path, address: str) -> None:
             assert reader.stdout is not None
             assert json.loads(reader.stdout.readline())["text"] == text
         assert reader.wait(WAIT_S) == 0
+
+
+def test_message_is_sent_through_a_proxy(
+    ann: Path, bob: Path, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connected: list[RouterAddress] = []
+    connect = SmpLink.connect
+
+    async def note_and_connect(address: RouterAddress, options: LinkOptions) -> SmpLink:
+        connected.append(address)
+        return await connect(address, options)
+
+    with running(tmp_path / "proxy", "--set", "smp.create_password=secret") as proxy:
+        smp = RouterAddress.parse(proxy.announcement["smp"])
+        with_password = replace(smp, password="secret")
+        monkeypatch.setattr(SmpLink, "connect", note_and_connect)
+        assert (
+            verb(bob, "send", address, "hello", "--proxy", with_password.full_text()) == "stored\n"
+        )
+        assert connected == [with_password]
+        wrong = replace(smp, password="other").full_text()
+        refused = refusal(bob, "send", address, "hello", "--proxy", wrong)
+        assert isinstance(refused, NotAuthorizedError)
+        assert "password" in str(refused)
+    monkeypatch.undo()
+    assert verb(ann, "receive", "inbox").endswith(" hello\n")
 
 
 def test_reader_that_waits_ends_with_ctrl_c(ann: Path, bob: Path, address: str) -> None:

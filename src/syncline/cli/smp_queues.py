@@ -71,6 +71,14 @@ def address(
 def send(
     to: Annotated[str, typer.Argument(metavar="ADDRESS", help="What `create` printed, in quotes.")],
     text: Annotated[str, typer.Argument(help="The message; - reads standard input.")],
+    proxy: Annotated[
+        str | None,
+        typer.Option(
+            "--proxy",
+            help="Send through this router, smp://…, so that the queue's own does not see you.",
+            show_default=False,
+        ),
+    ] = None,
     path: StoreOption = DEFAULT_STORE,
     user: UserOption = DEFAULT_USER,
     is_json: JsonFlag = False,
@@ -81,7 +89,7 @@ def send(
     size_max = talking.DATA_BYTES_MAX
     data = sys.stdin.buffer.read(size_max + 1) if text == "-" else text.encode()
     with talking.opened(path) as store:
-        interrupting.run(talking.send(store, user, to, data))
+        interrupting.run(talking.send(store, user, to, data, proxy=proxy))
     output = Output(is_json=is_json)
     if is_json:
         output.json({"stored": len(data)})

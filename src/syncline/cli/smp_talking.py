@@ -24,7 +24,9 @@ from syncline.client.smp.agent_records import Account, StoredQueue
 from syncline.client.smp.agent_session import AgentOptions
 from syncline.client.smp.agent_store import AgentStore
 from syncline.client.smp.envelopes import DATA_BYTES_MAX as DATA_BYTES_MAX
+from syncline.client.smp.proxied import ProxiedRouter
 from syncline.client.smp.queue_uris import QueueUri
+from syncline.client.smp.queues import Asking
 from syncline.errors import (
     ConfigError,
     LinkClosedError,
@@ -123,10 +125,27 @@ async def create(
         return queue
 
 
-async def send(store: AgentStore, user: str, to: str, data: bytes) -> None:
+async def send(
+    store: AgentStore, user: str, to: str, data: bytes, *, proxy: str | None = None
+) -> None:
+    """`proxy` is the router that is told of the message, and passes it on."""
     uri = QueueUri.parse(to)
-    async with connected(uri.router) as link:
-        await letters.send_letter(link, store, store.user(user), uri, data)
+    address = None if proxy is None else RouterAddress.parse(proxy)
+    async with connected(address or uri.router) as link:
+        router: Asking = link
+        if address is not None:
+            router = await _passed_on(link, uri.router, address.password)
+        await letters.send_letter(router, store, store.user(user), uri, data)
+
+
+async def _passed_on(link: SmpLink, router: RouterAddress, password: str | None) -> ProxiedRouter:
+    try:
+        return await ProxiedRouter.open(link, router, password=password)
+    except FailureError as error:
+        if error.failure != failures.BASIC_AUTH:
+            raise
+        reason = "the proxy sends nothing for us; it may want a password in its address"
+        raise NotAuthorizedError(reason) from None
 
 
 async def fetch(output: Output, store: AgentStore, queue: StoredQueue, count: int | None) -> None:
@@ -149,7 +168,7 @@ async def follow(output: Output, store: AgentStore, queue: StoredQueue, count: i
     """Print messages as they come, `count` of them or until stopped."""
     left = count
     async with Agent(store, _OPTIONS, subscribes=False) as agent:
-        agent.subscribe_queues(queue.account, [queue.recipient_id])
+        await agent.subscribe_queues(queue.account, [queue.recipient_id])
         async for event in agent:
             if isinstance(event, MessageReceived):
                 _print(output, store, queue, event.message_id, event.time_s, event.body)

@@ -138,7 +138,7 @@ class Workload:
             stack.callback(theirs.close)
             reader = await stack.enter_async_context(Agent(ours, _READER))
             self._sender = await stack.enter_async_context(Agent(theirs, _SENDER))
-            account = reader.account("reader", address)
+            account = await reader.account("reader", address)
             for number in range(self.size.queue_count):
                 self.queues.append(await reader.create_queue(account, f"box-{number}"))
             reading = asyncio.create_task(self._read(reader), name="letters")
@@ -198,7 +198,7 @@ class Workload:
         """Once more under another text if it is not known whether it was stored."""
         assert self._sender is not None
         address = RouterAddress.parse(self._router.smp_address)
-        account = self._sender.account("sender", address)
+        account = await self._sender.account("sender", address)
         for _ in range(_SEND_COUNT_MAX):
             letter = self._next_letter(queue)
             try:

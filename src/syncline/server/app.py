@@ -64,6 +64,18 @@ class Announcement:
     smp_address: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What works on the store while the router serves."""
+
+    store: Store
+    committer: Committer
+    queues: Queues
+    housekeeping: Housekeeping
+    documents: Documents | None
+    smp: Smp | None
+
+
 def clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
@@ -115,7 +127,7 @@ class Router:
     async def run(self) -> int:
         """Serve until told to stop; return the exit code. Raises SynclineError before it serves."""
         token = read_token(self._settings)
-        listener = await self._listen_or_explain()
+        listener, smp_listener = await self._listen_or_explain()
         server = make_server(
             self._api.app(token),
             connection_count_max=self._settings.http_connection_count_max,
@@ -123,11 +135,6 @@ class Router:
             stop_seconds_max=self._settings.upkeep_stop_seconds_max,
             web_sockets=self._web_sockets if self._serves_web_sockets else None,
         )
-        try:
-            smp_listener = listen_for_smp(self._settings) if self._settings.smp_enabled else None
-        except ConfigError:
-            listener.close()
-            raise
         self._catch_signals(server)
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         try:
@@ -137,13 +144,23 @@ class Router:
             server.should_exit = True
             await serving
 
-    async def _listen_or_explain(self) -> socket.socket:
-        """A second router on the same folder has the same port, and should hear of the folder."""
+    async def _listen_or_explain(self) -> tuple[socket.socket, socket.socket | None]:
+        """A second router on the same folder has the same ports, or one of them, and should hear of
+        the folder."""
         try:
-            return listen(self._settings.http_host, self._settings.http_port)
+            return self._listen()
         except ConfigError:
             store = await asyncio.to_thread(self._open_store)
             store.close()
+            raise
+
+    def _listen(self) -> tuple[socket.socket, socket.socket | None]:
+        """For HTTP and, where it is on, for SMP: both or none. Raises ConfigError."""
+        listener = listen(self._settings.http_host, self._settings.http_port)
+        try:
+            return listener, listen_for_smp(self._settings) if self._settings.smp_enabled else None
+        except ConfigError:
+            listener.close()
             raise
 
     def _open_store(self) -> Store:
@@ -164,6 +181,22 @@ class Router:
         url: str,
         smp_listener: socket.socket | None,
     ) -> int:
+        parts = await self._assemble(store, has_smp=smp_listener is not None)
+        address = "" if smp_listener is None else self._start_smp(parts, server, smp_listener)
+        _spare_collections()
+        self._tell(store, url, address)
+        failure = await self._until_stopped(parts)
+        self._health.stage = Stage.DRAINING
+        parts.queues.drain()
+        server.should_exit = True
+        if failure is not None:
+            self._give_up(parts, server, failure)
+            return EXIT_DEVICE_FAILED
+        await self._close(parts, serving)
+        return EXIT_STOPPED
+
+    async def _assemble(self, store: Store, *, has_smp: bool) -> _Parts:
+        """All that works on the store. From here on the API answers."""
         life = self._read_life(store)
         committer = Committer.on_thread(store)
         queues = Queues(
@@ -174,7 +207,16 @@ class Router:
             self._settings.queues_quota_default,
             self._begin_events(store, life),
         )
-        smp = None if smp_listener is None else await self._open_smp(store, committer, queues)
+        smp = await self._open_smp(store, committer, queues) if has_smp else None
+        housekeeping = self._keep_house(store, committer, queues)
+        documents: Documents | None = None
+        if self._settings.documents_enabled:
+            documents = self._open_documents(store, committer, queues, life)
+            housekeeping.on_relief.append(documents.patience.relieve)
+        self._api.attach(queues, self._hot_backup(store, smp))
+        return _Parts(store, committer, queues, housekeeping, documents, smp)
+
+    def _keep_house(self, store: Store, committer: Committer, queues: Queues) -> Housekeeping:
         housekeeping = Housekeeping(
             store,
             committer,
@@ -189,59 +231,56 @@ class Router:
         # Before the first request: a disk that is nearly full takes none.
         housekeeping.watch_space()
         self._health.watch(store, committer, queues)
-        documents: Documents | None = None
-        if self._settings.documents_enabled:
-            documents = self._open_documents(store, committer, queues, life)
-            housekeeping.on_relief.append(documents.patience.relieve)
+        return housekeeping
+
+    def _hot_backup(self, store: Store, smp: Smp | None) -> HotBackup:
         records = None if smp is None else smp.records
-        self._api.attach(
-            queues,
-            HotBackup(
-                store,
-                self._files,
-                self._folder,
-                clock_ms,
-                records if isinstance(records, BacksUp) else None,
-            ),
+        return HotBackup(
+            store,
+            self._files,
+            self._folder,
+            clock_ms,
+            records if isinstance(records, BacksUp) else None,
         )
-        address = ""
-        if smp is not None and smp_listener is not None:
-            housekeeping.on_relief.append(smp.relieve)
-            housekeeping.on_beat.append(smp.keep_house)
-            web = Web(server, self._web_sockets)
-            address = str(smp.start(smp.identity(), smp_listener, web))
-            self._api.smp.attach(smp.router, address, self._store_id())
-            self._metrics.watch_smp(smp)
-        _spare_collections()
+
+    def _start_smp(self, parts: _Parts, server: QuietServer, listener: socket.socket) -> str:
+        """Returns the address that clients know it by."""
+        smp = parts.smp
+        assert smp is not None
+        parts.housekeeping.on_relief.append(smp.relieve)
+        parts.housekeeping.on_beat.append(smp.keep_house)
+        address = str(smp.start(smp.identity(), listener, Web(server, self._web_sockets)))
+        self._api.smp.attach(smp.router, address, self._store_id())
+        self._metrics.watch_smp(smp)
+        return address
+
+    def _tell(self, store: Store, url: str, smp_address: str) -> None:
         stats = store.stats()
         self._announce(
-            Announcement(url, self._folder, stats.stream_count, stats.damage_count, address)
+            Announcement(url, self._folder, stats.stream_count, stats.damage_count, smp_address)
         )
         self._log.info("serving", url=url, folder=self._folder, streams=stats.stream_count)
-        failure = await self._until_stopped(committer, housekeeping, smp)
-        self._health.stage = Stage.DRAINING
-        queues.drain()
-        server.should_exit = True
-        if failure is not None:
-            self._log.error("the device failed", message=str(failure))
-            # Whatever a request waits for will not come.
-            server.force_exit = True
-            self._web_sockets.go_away()
-            if smp is not None:
-                smp.go_away()
-            return EXIT_DEVICE_FAILED
+
+    def _give_up(self, parts: _Parts, server: QuietServer, failure: StorageError) -> None:
+        self._log.error("the device failed", message=str(failure))
+        # Whatever a request waits for will not come.
+        server.force_exit = True
+        self._web_sockets.go_away()
+        if parts.smp is not None:
+            parts.smp.go_away()
+
+    async def _close(self, parts: _Parts, serving: asyncio.Task[None]) -> None:
         await self._web_sockets.close_all(self._settings.upkeep_stop_seconds_max)
         # Before its port is closed: requests come over the port of SMP as well.
         await serving
-        if documents is not None:
+        if parts.documents is not None:
             # What came in before the goodbye is stored.
-            await documents.checks.settled()
-        if smp is not None:
-            await smp.close()
-        await committer.close()
-        store.close()
+            await parts.documents.checks.settled()
+        if parts.smp is not None:
+            await parts.smp.close()
+        await parts.committer.close()
+        parts.store.close()
         self._log.info("stopped")
-        return EXIT_STOPPED
 
     def _read_life(self, store: Store) -> Life | None:
         """That of a folder that was restored. Raises CorruptionError."""
@@ -300,14 +339,12 @@ class Router:
             return sys.maxsize
         return self._files.free_bytes(self._folder)
 
-    async def _until_stopped(
-        self, committer: Committer, housekeeping: Housekeeping, smp: Smp | None
-    ) -> StorageError | None:
+    async def _until_stopped(self, parts: _Parts) -> StorageError | None:
         """Keep house until somebody says stop, or the device fails: then say how."""
-        keeping = asyncio.create_task(housekeeping.run())
-        failing = [asyncio.create_task(committer.failed())]
-        if smp is not None:
-            failing.append(asyncio.create_task(smp.failed()))
+        keeping = asyncio.create_task(parts.housekeeping.run())
+        failing = [asyncio.create_task(parts.committer.failed())]
+        if parts.smp is not None:
+            failing.append(asyncio.create_task(parts.smp.failed()))
         stopping = asyncio.create_task(self._stop.wait())
         tasks: list[asyncio.Task[Any]] = [keeping, stopping, *failing]
         try:

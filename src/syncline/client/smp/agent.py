@@ -2,7 +2,7 @@
 routers, whatever happens to connections, routers and services.
 
     async with Agent(AgentStore(path)) as agent:
-        account = agent.account("me", address)
+        account = await agent.account("me", address)
         queue = await agent.create_queue(account, "inbox")
         async for event in agent:
             if isinstance(event, MessageReceived):
@@ -30,9 +30,11 @@ from syncline.client.smp.agent_session import AgentOptions, AgentSession
 from syncline.client.smp.agent_store import AgentStore
 from syncline.client.smp.inbox import Inbox
 from syncline.client.smp.linking import Connect, Link, World, connecting
-from syncline.client.smp.queues import LinkData, NewQueue
+from syncline.client.smp.proxy_links import ProxyLinks
+from syncline.client.smp.queues import Asking, LinkData, NewQueue
 from syncline.client.smp.session_repair import AgentCounters
 from syncline.client.smp.shown_messages import ShownMessages
+from syncline.client.smp.store_turns import StoreTurns, whole
 from syncline.errors import LinkClosedError, QueueExistsError, UnknownQueueError
 from syncline.links.private_keys import PrivateKey
 from syncline.values.queue_records import QueueMode, ServiceRole
@@ -63,8 +65,10 @@ class Agent:
         self._world = world or World(connect or connecting())
         self._subscribes = subscribes
         self._inbox = Inbox(self._options.message_count_max, self._options.event_count_max)
-        self._shown = ShownMessages(store)
+        self._turns = StoreTurns(store, self._world.on_thread)
+        self._shown = ShownMessages(store, self._turns)
         self._sessions: dict[Account, AgentSession] = {}
+        self._proxies: ProxyLinks | None = None
         self._group: asyncio.TaskGroup | None = None
         self._running: asyncio.Task[None] | None = None
 
@@ -88,6 +92,8 @@ class Agent:
         assert self._running is not None
         self._running.cancel()
         await asyncio.wait({self._running})
+        # Whoever wrote something has it in the store when the agent is closed.
+        await whole(self._turns.settled())
         failed = None if self._running.cancelled() else self._running.exception()
         if failed is not None and error is None:
             raise _only(failed)
@@ -95,34 +101,34 @@ class Agent:
     async def _run(self, started: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as group:
             self._group = group
+            if self._options.proxy is not None:
+                self._proxies = ProxyLinks(self._options.proxy, self._world, group)
             started.set()
             # Sessions are added as they are needed, and end with this.
             await asyncio.get_running_loop().create_future()
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
-        self._group = None
+        self._group = self._proxies = None
         error = None if task.cancelled() else task.exception()
         self._inbox.end(LinkClosedError("the agent is closed") if error is None else _only(error))
 
     # ----------------------------------------------------------------------------------- accounts
 
-    def account(
+    async def account(
         self, user: str, address: RouterAddress, role: ServiceRole = ServiceRole.MESSAGING
     ) -> Account:
         """The account of a user at a router, made if there is none."""
-        account = Account(self.store.user(user), self.store.server(address), role)
-        self.store.service(account)
-        return account
+        return await self._turns.write(self.store.account, user, address, role)
 
-    def subscribe(self, account: Account) -> None:
+    async def subscribe(self, account: Account) -> None:
         """To everything of the account, from now on and after every restart. Takes back what
         another connection took over."""
-        self.store.want_all(account, True)
+        await self._turns.write(self.store.want_all, account, True)
         self._session(account).subscribe_all()
 
-    def subscribe_queues(self, account: Account, ids: Sequence[bytes]) -> None:
+    async def subscribe_queues(self, account: Account, ids: Sequence[bytes]) -> None:
         """To these, such as after they were taken over."""
-        self.store.set_wanted(account, ids, True)
+        await self._turns.write(self.store.set_wanted, account, ids, True)
         self._session(account).subscribe(ids)
 
     def hurry(self) -> None:
@@ -170,12 +176,12 @@ class Agent:
                 link_data=link_data,
                 entropy=entropy,
             )
-            queue = self._kept(account, name, new, link, envelope_key)
+            queue = await whole(self._kept(account, name, new, link, envelope_key))
         if has_notifier and queue.notifier is None:
             await self.add_notifier(queue)
         return self._current(queue)
 
-    def _kept(
+    async def _kept(
         self,
         account: Account,
         name: str,
@@ -198,14 +204,15 @@ class Agent:
             link_id=new.link_id,
             is_associated=is_associated,
         )
-        self.store.add_queue(queue)
-        found = self._session(account).subscriptions
         ids = (new.recipient_id,)
-        if own is not None and is_associated:
-            found.associated(link.session_id, own, ids, ids)
-        else:
-            found.created(link.session_id, new.recipient_id)
-        self._inbox.tell(QueueUp(account, ids))
+        async with self._turns.one() as write:
+            await write(self.store.add_queue, queue)
+            found = self._session(account).subscriptions
+            if own is not None and is_associated:
+                found.associated(link.session_id, own, ids, ids)
+            else:
+                found.created(link.session_id, new.recipient_id)
+            self._inbox.tell(QueueUp(account, ids))
         return queue
 
     async def secure(self, queue: StoredQueue, sender: PublicKey) -> None:
@@ -216,12 +223,12 @@ class Agent:
         """New ones, kept with the queue; hand them to whoever is to follow its notifications."""
         link = await self.link(queue.account)
         notifier = await queues.add_notifier(link, queue, self._world.entropy)
-        self.store.save_notifier(queue, notifier)
+        await self._turns.write(self.store.save_notifier, queue, notifier)
         return notifier
 
     async def delete_notifier(self, queue: StoredQueue) -> None:
         await queues.delete_notifier(await self.link(queue.account), queue)
-        self.store.save_notifier(queue, None)
+        await self._turns.write(self.store.save_notifier, queue, None)
 
     async def suspend(self, queue: StoredQueue) -> None:
         """It takes no more messages; there is no way back."""
@@ -231,7 +238,7 @@ class Agent:
         """At the router, then here. If that fails in between, it is not subscribed again, and can
         be deleted once more."""
         account, recipient_id = queue.account, queue.recipient_id
-        self.store.set_wanted(account, [recipient_id], False)
+        await self._turns.write(self.store.set_wanted, account, [recipient_id], False)
         link = await self.link(account)
         try:
             await queues.delete(link, queue)
@@ -239,9 +246,13 @@ class Agent:
             if error.failure != failures.AUTH:
                 raise
             # It was gone already.
-        self.store.forget(account, recipient_id)
-        self._session(account).subscriptions.forgotten(recipient_id)
-        self._shown.forget(account, recipient_id)
+        await whole(self._forget(account, recipient_id))
+
+    async def _forget(self, account: Account, recipient_id: bytes) -> None:
+        async with self._turns.one() as write:
+            await write(self.store.forget, account, recipient_id)
+            self._session(account).subscriptions.forgotten(recipient_id)
+            self._shown.forget(account, recipient_id)
 
     def _current(self, queue: StoredQueue) -> StoredQueue:
         found = self.store.queue(queue.account, queue.recipient_id)
@@ -251,9 +262,18 @@ class Agent:
 
     # ------------------------------------------------------------------------- sending, notifiers
 
+    async def sending(self, account: Account) -> Asking:
+        """The router of the account, for commands of senders: over its own connection, or through
+        the proxy of the options. Raises LinkError, and FailureError if the proxy says no."""
+        if self._options.proxy is None:
+            return await self.link(account)
+        if self._proxies is None:
+            raise _outside()
+        return await self._proxies.router(account.user_id, self.store.address(account.server_id))
+
     async def secure_as_sender(self, account: Account, sender_id: bytes, key: PrivateKey) -> None:
         """Only this key sends from now on."""
-        await queues.secure_as_sender(await self.link(account), sender_id, key)
+        await queues.secure_as_sender(await self.sending(account), sender_id, key)
 
     async def send(
         self,
@@ -265,14 +285,15 @@ class Agent:
         wants_notification: bool = True,
     ) -> None:
         """To a queue at the router of the account; it is stored there when this returns."""
-        link = await self.link(account)
-        await queues.send(link, sender_id, body, key, wants_notification=wants_notification)
+        router = await self.sending(account)
+        await queues.send(router, sender_id, body, key, wants_notification=wants_notification)
 
-    def follow_notifier(self, account: Account, notifier_id: bytes, key: PrivateKey) -> None:
+    async def follow_notifier(self, account: Account, notifier_id: bytes, key: PrivateKey) -> None:
         """Be told of messages in somebody's queue. `account` has the role of a notifier."""
         if account.role is not ServiceRole.NOTIFIER:
             raise ValueError("notifications are followed by an account with the role of a notifier")
-        self.store.add_notifier(StoredNotifier(account, notifier_id, key))
+        notifier = StoredNotifier(account, notifier_id, key)
+        await self._turns.write(self.store.add_notifier, notifier)
         self._session(account).subscribe([notifier_id])
 
     # ------------------------------------------------------------------------------------- events
@@ -305,12 +326,13 @@ class Agent:
         session = self._sessions.get(account)
         if session is None:
             if self._group is None:
-                raise LinkClosedError("an agent is used within its `async with` block")
+                raise _outside()
             session = AgentSession(
                 account,
                 self.store,
                 self._inbox,
                 self._shown,
+                self._turns,
                 self._world,
                 self._options,
                 self.counters,
@@ -319,6 +341,10 @@ class Agent:
             self._sessions[account] = session
             self._group.create_task(session.run())
         return session
+
+
+def _outside() -> LinkClosedError:
+    return LinkClosedError("an agent is used within its `async with` block")
 
 
 def _only(error: BaseException) -> Exception:

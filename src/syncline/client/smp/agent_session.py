@@ -54,6 +54,7 @@ from syncline.client.smp.service_decisions import (
 from syncline.client.smp.session_repair import AgentCounters, Creations, SessionBooks
 from syncline.client.smp.session_subscriptions import ServiceSub, SessionSubscriptions
 from syncline.client.smp.shown_messages import ShownMessages
+from syncline.client.smp.store_turns import StoreTurns, whole
 from syncline.core.backoff import delay_ms
 from syncline.errors import (
     LinkError,
@@ -70,6 +71,7 @@ from syncline.links.smp_session import LinkService
 from syncline.values.queue_records import ServiceRole
 from syncline.values.reconciliation import SALT_BYTES, SetHashes
 from syncline.wire.smp import versions
+from syncline.wire.smp.addresses import RouterAddress
 from syncline.wire.smp.commands import Nsub, Nsubs, Sub, Subs
 from syncline.wire.smp.failures import FailureError
 from syncline.wire.smp.messages import Msg, Ok, Sok, Soks
@@ -91,6 +93,8 @@ class AgentOptions:
     command_wait_s: float = 45.0
     # Whether commands wait, too, until the ids of the service have been made the same.
     holds_commands: bool = False
+    # Messages are sent through this router, so that those of the queues do not see who sends.
+    proxy: RouterAddress | None = None
     # Queues in one go.
     page_count: int = 1_350
     # Messages and events that wait for the application.
@@ -115,6 +119,7 @@ class AgentSession:
         store: AgentStore,
         inbox: Inbox,
         shown: ShownMessages,
+        turns: StoreTurns,
         world: World,
         options: AgentOptions,
         counters: AgentCounters,
@@ -126,15 +131,19 @@ class AgentSession:
         self.subscriptions = SessionSubscriptions()
         self._store = store
         self._inbox = inbox
+        self._turns = turns
         self._world = world
         self._options = options
         self._counters = counters
-        self._receiver = Receiver(account, self.subscriptions, store, inbox, shown, self._wake)
+        self._receiver = Receiver(
+            account, self.subscriptions, store, turns, inbox, shown, self._wake
+        )
         self.creations = Creations()
         self._repairer = Repairer(
             SessionBooks(account, self.subscriptions, self._receiver, inbox, self.creations),
             page_count=options.page_count,
             on_thread=world.on_thread,
+            turns=turns,
             salts=lambda: world.entropy(SALT_BYTES),
             patience=self._be_patient,
         )
@@ -203,7 +212,7 @@ class AgentSession:
             try:
                 link = await self._connect()
             except ServiceMismatchError as error:
-                self._refused(str(error))
+                await self._refused(str(error))
                 continue
             except (LinkError, ProtocolError, RefusedError) as error:
                 await self._pause(attempt, str(error))
@@ -216,16 +225,16 @@ class AgentSession:
 
     async def _connect(self) -> Link:
         address = self._store.address(self.account.server_id)
-        return await self._world.connect(address, self._login())
+        return await self._world.connect(address, await self._login())
 
-    def _login(self) -> ServiceLogin | None:
+    async def _login(self) -> ServiceLogin | None:
         is_refused = self._world.clock_s() < self._service_not_before_s
         if not self._options.uses_services or is_refused:
             return None
         credentials = self._store.service(self.account).credentials
         if credentials is None:
             credentials = make_service_credentials(self._world.now())
-            self._store.save_credentials(self.account, credentials)
+            await self._turns.write(self._store.save_credentials, self.account, credentials)
         return ServiceLogin(credentials, self.account.role)
 
     async def _stay(self, link: Link) -> float:
@@ -246,7 +255,7 @@ class AgentSession:
         finally:
             self._link, self._is_settled = None, False
             await link.close()
-            self._receiver.take_rest(link)
+            await self._receiver.take_rest(link)
             self._tell_lost(link)
         return self._world.clock_s() - started_s
 
@@ -311,7 +320,7 @@ class AgentSession:
                 await self._repair(link, compared)
             await self._keep_subscribing(link)
         except ServiceMismatchError as error:
-            self._refused(str(error))
+            await self._refused(str(error))
             link.cut()
         except (LinkError, ProtocolError, RefusedError):
             # Said by the link when it ends.
@@ -320,19 +329,23 @@ class AgentSession:
     async def _settle(self, link: Link) -> _Compared | None:
         """Returns how the set of the service compares, if that was asked for."""
         told = None if link.service is None else link.service.service_id
-        stored = self._store.service(self.account)
-        change = change_of(stored.service_id, told)
-        if change is ServiceChange.LOST:
-            self._store.forget_service_id(self.account)
-            self._lose_service("the router has no service for us any more")
-        elif told is not None and change is not ServiceChange.SAME:
-            self._store.save_service_id(self.account, told)
-            if change is ServiceChange.CHANGED:
-                self._lose_service("the router knows us as another service")
+        await whole(self._take_service(told))
         is_wanted = self._wants_all() and not self._receiver.is_displaced
         if link.service is None or not is_wanted:
             return None
         return await self._subscribe_service(link, link.service)
+
+    async def _take_service(self, told: bytes | None) -> None:
+        """As the router knows us on this connection."""
+        async with self._turns.one() as write:
+            change = change_of(self._store.service(self.account).service_id, told)
+            if change is ServiceChange.LOST:
+                await write(self._store.forget_service_id, self.account)
+                self._lose_service("the router has no service for us any more")
+            elif told is not None and change is not ServiceChange.SAME:
+                await write(self._store.save_service_id, self.account, told)
+                if change is ServiceChange.CHANGED:
+                    self._lose_service("the router knows us as another service")
 
     def _lose_service(self, reason: str) -> None:
         self.subscriptions.service_lost()
@@ -340,10 +353,14 @@ class AgentSession:
         self._known_difference = None
         self._inbox.tell(ServiceLost(self.account, reason))
 
-    def _refused(self, reason: str) -> None:
-        self._store.forget_credentials(self.account)
-        self._service_not_before_s = self._world.clock_s() + self._options.service_retry_s
-        self._lose_service(reason)
+    async def _refused(self, reason: str) -> None:
+        await whole(self._give_up_service(reason))
+
+    async def _give_up_service(self, reason: str) -> None:
+        async with self._turns.one() as write:
+            await write(self._store.forget_credentials, self.account)
+            self._service_not_before_s = self._world.clock_s() + self._options.service_retry_s
+            self._lose_service(reason)
 
     async def _subscribe_service(self, link: Link, service: LinkService) -> _Compared:
         compared = await self._compare(link, service)
@@ -385,7 +402,7 @@ class AgentSession:
         if link.is_extended and compared.drift.kind is not DriftKind.LOST:
             await self._reconcile(link, compared.drift, compared.opening)
         else:
-            self._repair_plainly(link, compared.drift)
+            await self._repair_plainly(link, compared.drift)
         if self._options.holds_commands and self._must_verify:
             await self._scan(link)
 
@@ -398,13 +415,14 @@ class AgentSession:
         # What neither side associates is no difference, but may be wanted all the same.
         self._must_scan = True
         if not repaired.is_equal:
-            self._repair_plainly(link, drift)
+            await self._repair_plainly(link, drift)
             return
         self._known_difference = None
-        expected = self._store.service(self.account).expected
-        assert expected is not None
-        self.subscriptions.service_subscribed(link.session_id, expected)
-        self._inbox.tell(ServiceUp(self.account, expected))
+        async with self._turns.one():
+            expected = self._store.service(self.account).expected
+            assert expected is not None
+            self.subscriptions.service_subscribed(link.session_id, expected)
+            self._inbox.tell(ServiceUp(self.account, expected))
 
     async def _be_patient(self, attempt: int) -> bool:
         """With a router that has too many questions to answer, such as after it was down."""
@@ -413,16 +431,19 @@ class AgentSession:
         await self._world.sleep(self._wait_s(attempt))
         return True
 
-    def _repair_plainly(self, link: Link, drift: Drift) -> None:
+    async def _repair_plainly(self, link: Link, drift: Drift) -> None:
         """Which queues differ cannot be asked. All that we know of are associated again: those that
         are lost come back, those that are there stay."""
         if drift.difference == self._known_difference:
             return
         self._counters.plain_repair_count += 1
-        self._store.forget_associations(self.account)
-        self._must_scan = self._must_verify = True
-        sub = ServiceSub(drift.expected.service_id)
-        self.subscriptions.service_subscribed(link.session_id, sub)
+        await whole(self._give_up_associations(link, ServiceSub(drift.expected.service_id)))
+
+    async def _give_up_associations(self, link: Link, sub: ServiceSub) -> None:
+        async with self._turns.one() as write:
+            await write(self._store.forget_associations, self.account)
+            self._must_scan = self._must_verify = True
+            self.subscriptions.service_subscribed(link.session_id, sub)
 
     async def _verify(self, link: Link) -> None:
         """After a repair: is anything left that the router has and we do not know?"""
@@ -522,19 +543,20 @@ class AgentSession:
                     error = outcome
                 case _:
                     error = UnexpectedMessageError("the router did not answer a subscription")
-        self._apply(link, own, alone, of_service)
+        await whole(self._apply(link, own, alone, of_service))
         if isinstance(error, ProtocolError):
             raise error
 
-    def _apply(
+    async def _apply(
         self, link: Link, own: bytes | None, alone: list[bytes], of_service: list[bytes]
     ) -> None:
-        up = self.subscriptions.subscribed(link.session_id, alone)
-        if own is not None and of_service:
-            joined = self._store.associate(self.account, of_service)
-            up += self.subscriptions.associated(link.session_id, own, of_service, joined)
-        if up:
-            self._inbox.tell(QueueUp(self.account, up))
+        async with self._turns.one() as write:
+            up = self.subscriptions.subscribed(link.session_id, alone)
+            if own is not None and of_service:
+                joined = await write(self._store.associate, self.account, of_service)
+                up += self.subscriptions.associated(link.session_id, own, of_service, joined)
+            if up:
+                self._inbox.tell(QueueUp(self.account, up))
 
     def _failed(self, queue: bytes, error: FailureError) -> None:
         if is_refusal_of_service(error.failure):

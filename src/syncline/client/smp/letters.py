@@ -13,6 +13,7 @@ from syncline.client.smp.agent_store import AgentStore
 from syncline.client.smp.envelopes import Envelope, open_envelope, seal_envelope
 from syncline.client.smp.queue_uris import QueueUri
 from syncline.client.smp.queues import Asking
+from syncline.client.smp.store_turns import StoreTurns
 from syncline.errors import MalformedMessageError, NotAuthorizedError
 from syncline.links.private_keys import Entropy, PrivateKey
 from syncline.values.queue_records import QueueMode
@@ -49,7 +50,7 @@ async def send_letter(
             PrivateKey.new(KeyKind.ED25519, entropy),
             PrivateKey.new(KeyKind.X25519, entropy),
         )
-        store.save_sender(sender)
+        await StoreTurns(store).write(store.save_sender, sender)
     # With its key in each of them, letters can be read in any order, and if some are lost.
     letter = Envelope(data, sender.envelope_key.public)
     body = seal_envelope(letter, sender.envelope_key, to.dh_key, entropy(NONCE_BYTES))
@@ -72,12 +73,16 @@ async def _secured(
         return None
     if not sender.is_secured:
         await queues.secure_as_sender(link, to.sender_id, sender.key)
-        store.save_sender(replace(sender, is_secured=True))
+        await StoreTurns(store).write(store.save_sender, replace(sender, is_secured=True))
     return sender.key
 
 
 def open_letter(store: AgentStore, queue: StoredQueue, body: bytes) -> bytes:
-    """What the sender wrote. Raises MalformedMessageError for what is no letter to this queue."""
+    """What the sender wrote. Raises MalformedMessageError for what is no letter to this queue.
+
+    The key of a sender is stored, and durable, when this returns: that waits for the disk, with the
+    first letter of each, and may be done on a thread.
+    """
     if queue.envelope_key is None:
         raise MalformedMessageError(f"queue {queue.name!r} has no key for letters")
     known = None if queue.sender_dh is None else PublicKey(KeyKind.X25519, queue.sender_dh)

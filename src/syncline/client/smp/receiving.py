@@ -1,7 +1,7 @@
 """What a router says unasked, for one account: messages to the application, ends to the books."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from syncline.client.smp import queues
 from syncline.client.smp.agent_events import (
@@ -22,6 +22,7 @@ from syncline.client.smp.inbox import Inbox
 from syncline.client.smp.linking import Link
 from syncline.client.smp.session_subscriptions import NO_HASH, ServiceSub, SessionSubscriptions
 from syncline.client.smp.shown_messages import ShownMessages, Standing
+from syncline.client.smp.store_turns import StoreTurns, Turn, whole
 from syncline.errors import LinkError, MalformedMessageError, SynclineError
 from syncline.links.smp_link import LinkEvent, Request
 from syncline.wire.smp.bodies import QuotaReached
@@ -48,6 +49,7 @@ class Receiver:
         account: Account,
         subscriptions: SessionSubscriptions,
         store: AgentStore,
+        turns: StoreTurns,
         inbox: Inbox,
         shown: ShownMessages,
         wake: Callable[[], None],
@@ -55,6 +57,7 @@ class Receiver:
         self._account = account
         self._subscriptions = subscriptions
         self._store = store
+        self._turns = turns
         self._inbox = inbox
         self._shown = shown
         self._wake = wake
@@ -86,10 +89,9 @@ class Receiver:
         for task in self._tasks:
             task.cancel()
 
-    def take_rest(self, link: Link) -> None:
+    async def take_rest(self, link: Link) -> None:
         """What came before the end and was not looked at. Only messages come again."""
-        for event in link.take_events():
-            self._take_state(link, event.entity_id, event.message)
+        await whole(self._take_states(link, link.take_events()))
 
     async def acknowledge(self, link: Link, queue_id: bytes, message_id: bytes) -> None:
         """The application is done with it. The next one comes as the answer, and is shown."""
@@ -165,22 +167,30 @@ class Receiver:
             case Nmsg(nonce=nonce, metadata=metadata):
                 notification = NotificationReceived(self._account, event.entity_id, nonce, metadata)
                 await self._inbox.put(notification)
-            case message:
-                self._take_state(link, event.entity_id, message)
+            case _:
+                # It does not come again: it is done and told even if the link ends meanwhile.
+                await whole(self._take_states(link, [event]))
 
-    def _take_state(self, link: Link, entity_id: bytes, message: RouterMessage) -> None:
+    async def _take_states(self, link: Link, events: Sequence[LinkEvent]) -> None:
+        async with self._turns.one() as write:
+            for event in events:
+                await self._take_state(link, event.entity_id, event.message, write)
+
+    async def _take_state(
+        self, link: Link, entity_id: bytes, message: RouterMessage, write: Turn
+    ) -> None:
         account, tell = self._account, self._inbox.tell
         match message:
             case Alls():
                 tell(ServiceAll(account))
             case End():
                 # Whoever subscribed it without our service has taken it out of that.
-                self._store.dissociate(account, [entity_id])
+                await write(self._store.dissociate, account, [entity_id])
                 self._subscriptions.ended(entity_id)
                 self._shrink_service(link)
                 tell(QueueEnd(account, entity_id))
             case Deld():
-                self._store.forget(account, entity_id)
+                await write(self._store.forget, account, entity_id)
                 self._subscriptions.forgotten(entity_id)
                 self._shrink_service(link)
                 self._shown.forget(account, entity_id)
@@ -190,7 +200,7 @@ class Receiver:
             case Err(failure=failure):
                 tell(QueueFailed(account, entity_id, failure, is_final=False))
             case Ok() | Sok():
-                self._take_late_subscription(link, entity_id, message)
+                await self._take_late_subscription(link, entity_id, message, write)
             case _:
                 pass  # Late answers to commands that were given up.
 
@@ -206,12 +216,14 @@ class Receiver:
         self.is_displaced = True
         self._inbox.tell(ServiceEnd(self._account, ended or sub))
 
-    def _take_late_subscription(self, link: Link, entity_id: bytes, message: Ok | Sok) -> None:
+    async def _take_late_subscription(
+        self, link: Link, entity_id: bytes, message: Ok | Sok, write: Turn
+    ) -> None:
         if not self._subscriptions.is_pending(entity_id):
             return
         service = link.service
         if isinstance(message, Sok) and service and message.service_id == service.service_id:
-            joined = self._store.associate(self._account, [entity_id])
+            joined = await write(self._store.associate, self._account, [entity_id])
             up = self._subscriptions.associated(
                 link.session_id, service.service_id, [entity_id], joined
             )

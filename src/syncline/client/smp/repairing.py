@@ -15,7 +15,7 @@ What always holds:
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, Protocol, TypeVar
@@ -33,6 +33,7 @@ from syncline.client.smp.repair_plan import (
     effect_of,
 )
 from syncline.client.smp.service_decisions import is_refusal_of_service, is_temporary
+from syncline.client.smp.store_turns import StoreTurns, Turn, whole
 from syncline.core.reconciliation.initiator import Initiator
 from syncline.core.reconciliation.sets import END, IdSet, Snapshot, frozen
 from syncline.errors import LinkError, ProtocolError, ServiceMismatchError, UnexpectedMessageError
@@ -209,12 +210,15 @@ class Repairer:
         *,
         page_count: int = _PAGE_COUNT,
         on_thread: InThread = in_thread,
+        turns: StoreTurns | None = None,
         salts: Callable[[], bytes] = _salt,
         patience: Patience = no_patience,
     ) -> None:
+        """`turns` are those of an agent that uses the store meanwhile."""
         self._books: Books = NoBooks() if books is None else books
         self._page_count = page_count
         self._on_thread = on_thread
+        self._turns = turns
         self._salts = salts
         self._patience = patience
 
@@ -234,6 +238,7 @@ class Repairer:
             self._books,
             self._page_count,
             self._on_thread,
+            self._turns or StoreTurns(store, self._on_thread),
             self._salts,
             self._patience,
         )
@@ -250,6 +255,7 @@ class _Repair:
     books: Books
     page_count: int
     on_thread: InThread
+    turns: StoreTurns
     salts: Callable[[], bytes]
     patience: Patience
     done: Repaired = field(default_factory=lambda: Repaired(is_equal=False))
@@ -266,7 +272,9 @@ class _Repair:
 
     async def round(self, opening: bytes) -> bool:
         """Whether both sides have the same set now."""
-        self.books.begin_round()
+        # What others write by now is no difference; and what ends from here on is remembered.
+        async with self.turns.one():
+            self.books.begin_round()
         difference = await self.compare(opening)
         if difference is None:
             return False
@@ -337,18 +345,20 @@ class _Repair:
         for page in _pieces(ids, self.page_count):
             if not self.books.may_go_on():
                 break
-            kept_count += self.keep(page)
+            kept_count += await whole(self.keep(page))
             unwanted += self.having(page, Side.ROUTER, Action.RELEASE)
             await asyncio.sleep(0)
         self.count(kept=kept_count)
         await self.release(unwanted)
         return kept_count + len(unwanted)
 
-    def keep(self, page: Sequence[bytes]) -> int:
-        ids = self.having(page, Side.ROUTER, Action.KEEP)
-        if ids:
-            self.books.kept(self.link, ids, self.store.associate(self.account, ids))
-        return len(ids)
+    async def keep(self, page: Sequence[bytes]) -> int:
+        async with self.turns.one() as write:
+            ids = self.having(page, Side.ROUTER, Action.KEEP)
+            if ids:
+                joined = await write(self.store.associate, self.account, ids)
+                self.books.kept(self.link, ids, joined)
+            return len(ids)
 
     async def release(self, ids: Sequence[bytes]) -> None:
         service = self.link.service
@@ -371,7 +381,7 @@ class _Repair:
         for page in _pieces(ids, self.page_count):
             if not self.books.may_go_on():
                 break
-            count += self.drop(page)
+            count += await whole(self.drop(page))
             wanted = self.having(page, Side.AGENT, Action.ASSOCIATE)
             if wanted:
                 await self.associate(self.store.subscribable(self.account, wanted))
@@ -379,12 +389,13 @@ class _Repair:
             await asyncio.sleep(0)
         return count
 
-    def drop(self, page: Sequence[bytes]) -> int:
-        ids = self.having(page, Side.AGENT, Action.DROP)
-        if ids:
-            self.store.dissociate(self.account, ids)
-            self.count(dropped=len(ids))
-        return len(ids)
+    async def drop(self, page: Sequence[bytes]) -> int:
+        async with self.turns.one() as write:
+            ids = self.having(page, Side.AGENT, Action.DROP)
+            if ids:
+                await write(self.store.dissociate, self.account, ids)
+                self.count(dropped=len(ids))
+            return len(ids)
 
     async def associate(self, page: Sequence[Subscribable]) -> None:
         command = Nsub() if self.account.role is ServiceRole.NOTIFIER else Sub()
@@ -401,8 +412,14 @@ class _Repair:
                 failed[each.entity_id] = outcome
             elif isinstance(outcome, Msg):
                 await self.books.take_message(self.link, each.entity_id, outcome)
-        for answer, ids in answers.items():
-            self.answered(answer, ids, failed)
+        await whole(self.note(answers, failed))
+
+    async def note(
+        self, answers: Mapping[Answer, Sequence[bytes]], failed: Mapping[bytes, FailureError]
+    ) -> None:
+        async with self.turns.one() as write:
+            for answer, ids in answers.items():
+                await self.answered(answer, ids, failed, write)
 
     def answer_of(self, outcome: Outcome) -> Answer:
         service = self.link.service
@@ -420,8 +437,12 @@ class _Repair:
             case _:
                 raise UnexpectedMessageError("the router did not answer a subscription")
 
-    def answered(
-        self, answer: Answer, ids: Sequence[bytes], failed: dict[bytes, FailureError]
+    async def answered(
+        self,
+        answer: Answer,
+        ids: Sequence[bytes],
+        failed: Mapping[bytes, FailureError],
+        write: Turn,
     ) -> None:
         effect = effect_of(answer)
         if effect.is_dissociated:
@@ -433,7 +454,7 @@ class _Repair:
         if not ids:
             return
         if effect.is_dissociated:
-            self.store.dissociate(self.account, ids)
+            await write(self.store.dissociate, self.account, ids)
             self.count(failed=len(ids))
         if effect.is_told:
             for each in ids:
@@ -441,7 +462,7 @@ class _Repair:
         elif answer is Answer.ALONE:
             self.books.alone(self.link, ids)
         elif answer is Answer.ASSOCIATED:
-            joined = self.store.associate(self.account, ids)
+            joined = await write(self.store.associate, self.account, ids)
             self.books.associated(self.link, ids, joined)
             self.count(associated=len(ids))
 

@@ -15,6 +15,7 @@ from enum import Enum
 
 from syncline.client.smp.agent_records import Account, StoredQueue
 from syncline.client.smp.agent_store import AgentStore
+from syncline.client.smp.store_turns import StoreTurns
 
 
 class Standing(Enum):
@@ -26,11 +27,13 @@ class Standing(Enum):
 class ShownMessages:
     """See the module."""
 
-    def __init__(self, store: AgentStore) -> None:
+    def __init__(self, store: AgentStore, turns: StoreTurns) -> None:
         self._store = store
+        self._turns = turns
         self._shown: dict[tuple[int, bytes], bytes] = {}
         self._done: list[tuple[Account, bytes, bytes]] = []
-        self._saving: asyncio.Future[None] | None = None
+        # Gathers until its turn has come, and is replaced then.
+        self._saving: asyncio.Task[None] | None = None
 
     def standing(self, queue: StoredQueue, message_id: bytes) -> Standing:
         if self._shown.get((queue.account.server_id, queue.recipient_id)) == message_id:
@@ -48,25 +51,17 @@ class ShownMessages:
         self._shown.pop((account.server_id, queue), None)
 
     async def done(self, account: Account, queue: bytes, message_id: bytes) -> None:
-        """The application is done with it; durable when this returns. All of one turn of the loop
-        share a transaction."""
+        """The application is done with it; durable when this returns. All that come until the disk
+        is free share a transaction."""
         self._done.append((account, queue, message_id))
         if self._saving is None:
-            loop = asyncio.get_running_loop()
-            self._saving = loop.create_future()
-            loop.call_soon(self._save)
+            self._saving = asyncio.create_task(self._save(), name="syncline agent: done")
         await asyncio.shield(self._saving)
 
-    def _save(self) -> None:
-        done, self._done = self._done, []
-        saving, self._saving = self._saving, None
-        assert saving is not None
-        try:
-            self._store.save_done(done)
-        except Exception as error:  # noqa: BLE001 (told to all who wait for it)
-            saving.set_exception(error)
-            return
-        for account, queue, message_id in done:
-            if self.is_shown(account, queue, message_id):
-                self.forget(account, queue)
-        saving.set_result(None)
+    async def _save(self) -> None:
+        async with self._turns.one() as write:
+            done, self._done, self._saving = self._done, [], None
+            await write(self._store.save_done, done)
+            for account, queue, message_id in done:
+                if self.is_shown(account, queue, message_id):
+                    self.forget(account, queue)

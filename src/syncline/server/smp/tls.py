@@ -6,6 +6,8 @@ between the two cost half as much CPU again and three times the memory of an idl
 
 - Any client certificate is taken; what it is worth is decided later, from the whole chain.
 - Nothing is resumed. The session id is the client's Finished message, and so never comes twice.
+  OpenSSL up to 4.0 sends two tickets of 79 bytes all the same, which are good for nothing; their
+  number cannot be set through pyOpenSSL.
 - The protocol is the first of ours that the client offers; if it offers others only, TLS ends with
   an alert; if it offers none, there is none.
 - A connection keeps what it is given when the socket is full, whatever that is, so its handler asks

@@ -1,9 +1,11 @@
 """An agent, its store, a router without bytes, and a clock that is moved by hand."""
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TypeVar
 
 from syncline.client.smp.agent import Agent
@@ -11,16 +13,29 @@ from syncline.client.smp.agent_events import AgentEvent, MessageReceived
 from syncline.client.smp.agent_records import Account, StoredQueue
 from syncline.client.smp.agent_session import AgentOptions
 from syncline.client.smp.agent_store import AgentStore
+from syncline.client.smp.linking import InThread
 from tests.unit.client.smp.fake_router import (
     ADDRESS,
     FakeRouter,
     ManualTime,
+    at_once,
     hash_of,
     settled,
     world_of,
 )
 
 Event = TypeVar("Event", bound=AgentEvent)
+
+
+@contextmanager
+def kept_store(is_on_disk: bool) -> Generator[AgentStore]:
+    """In memory, or in a file whose writes take a turn of the loop."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "agent.sqlite" if is_on_disk else ":memory:"
+        with closing(AgentStore(path)) as store:
+            # What is durable is not looked at here, and would take its time.
+            store._db.execute("PRAGMA synchronous = OFF")
+            yield store
 
 
 @dataclass
@@ -32,6 +47,8 @@ class Rig:
     time: ManualTime = field(default_factory=ManualTime)
     options: AgentOptions = field(default_factory=AgentOptions)
     events: list[AgentEvent] = field(default_factory=list)
+    # Where the writes of a store in a file are made.
+    on_thread: InThread = at_once
 
     @asynccontextmanager
     async def agent(
@@ -44,7 +61,7 @@ class Rig:
         agent = Agent(
             self.store,
             self.options,
-            world=world_of(self.router, self.time),
+            world=world_of(self.router, self.time, self.on_thread),
             subscribes=subscribes,
         )
         async with agent:
@@ -65,8 +82,11 @@ class Rig:
     def told(self, kind: type[Event]) -> list[Event]:
         return [event for event in self.events if isinstance(event, kind)]
 
+    def messages(self) -> list[MessageReceived]:
+        return self.told(MessageReceived)
+
     def bodies(self) -> list[bytes]:
-        return [event.body for event in self.told(MessageReceived)]
+        return [event.body for event in self.messages()]
 
     async def prepared(self, count: int = 3) -> list[StoredQueue]:
         """Queues in the store and at the router, made by an agent that has gone again."""

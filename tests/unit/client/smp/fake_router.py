@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from functools import partial
 from itertools import count
 
-from syncline.client.smp.linking import Made, World
+from syncline.client.smp.linking import InThread, Made, World
 from syncline.core.reconciliation.responder import Responder
 from syncline.core.reconciliation.sets import Snapshot, state_of
 from syncline.core.reconciliation.sketched import OPENING_CELLS
@@ -632,12 +632,30 @@ async def at_once(work: Callable[[], Made], /) -> Made:
     return work()
 
 
-def world_of(router: FakeRouter, time: ManualTime) -> World:
+class HeldDisk:
+    """In place of a thread: work waits while the disk is held up, each for itself."""
+
+    def __init__(self) -> None:
+        self.is_free = asyncio.Event()
+        self.is_free.set()
+
+    def hold(self) -> None:
+        self.is_free.clear()
+
+    def release(self) -> None:
+        self.is_free.set()
+
+    async def __call__(self, work: Callable[[], Made], /) -> Made:
+        await self.is_free.wait()
+        return work()
+
+
+def world_of(router: FakeRouter, time: ManualTime, on_thread: InThread = at_once) -> World:
     return World(
         router.connect,
         clock_s=time.clock_s,
         sleep=time.sleep,
         chance=lambda: 1.0,
         now=lambda: datetime(2030, 1, 1, tzinfo=UTC),
-        on_thread=at_once,
+        on_thread=on_thread,
     )

@@ -93,7 +93,7 @@ async def test_many_queues_are_subscribed_page_by_page(rig: Rig) -> None:
 
 async def test_users_have_their_own_service_and_connection(rig: Rig) -> None:
     async with rig.agent() as agent:
-        ann, bob = agent.account("ann", ADDRESS), agent.account("bob", ADDRESS)
+        ann, bob = await agent.account("ann", ADDRESS), await agent.account("bob", ADDRESS)
         await agent.create_queue(ann, "inbox")
         await agent.create_queue(bob, "inbox")
         assert len(rig.router.links) == len(rig.router.services) == 2
@@ -371,7 +371,7 @@ async def test_drift_without_a_hash_is_seen_by_the_count(rig: Rig) -> None:
     rig.router.version = 18
     async with rig.agent() as agent:
         credentials = await agent.add_notifier(queue)
-        agent.follow_notifier(notifier, credentials.notifier_id, credentials.key)
+        await agent.follow_notifier(notifier, credentials.notifier_id, credentials.key)
         await settled()
         link = rig.router.link
         assert (link.service is not None, link.words()) == (True, ["NSUBS", "NSUB"])
@@ -446,7 +446,7 @@ async def test_service_taken_over_is_left_alone_until_it_is_wanted_back(rig: Rig
         assert len(rig.router.links) == 2
         assert rig.store.service(rig.account).digest.count == 3, "the associations are not lost"
 
-        agent.subscribe(rig.account)
+        await agent.subscribe(rig.account)
         await settled()
         assert len(rig.router.links) == 3
         await rig.check_delivery(queues[1:])
@@ -468,7 +468,7 @@ async def test_wanting_back_a_service_takes_a_new_connection(rig: Rig) -> None:
         rig.router.take_service(service_id)
         await settled()
         displaced = rig.router.link
-        agent.subscribe(rig.account)
+        await agent.subscribe(rig.account)
         await rig.time.advance(1)
         assert not displaced.is_open
         assert rig.router.link.words() == ["SUBS"]
@@ -486,7 +486,7 @@ async def test_single_queue_taken_over_can_be_wanted_back(rig: Rig) -> None:
         rig.router.send(taken, b"not for us")
         await settled()
         assert rig.bodies() == []
-        agent.subscribe_queues(rig.account, [taken])
+        await agent.subscribe_queues(rig.account, [taken])
         await settled()
         assert rig.bodies() == [b"not for us"]
         rig.check_sets()
@@ -825,7 +825,7 @@ async def test_notifications_are_followed_by_a_service_of_their_own(rig: Rig) ->
         stored = rig.store.queue(rig.account, queue.recipient_id)
         assert stored is not None
         assert stored.notifier == credentials
-        agent.follow_notifier(notifier, credentials.notifier_id, credentials.key)
+        await agent.follow_notifier(notifier, credentials.notifier_id, credentials.key)
         await settled()
         assert rig.router.link.words() == ["NSUBS", "NSUB"]
         rig.router.send(queue.recipient_id, b"one")
@@ -833,7 +833,7 @@ async def test_notifications_are_followed_by_a_service_of_their_own(rig: Rig) ->
         [told] = rig.told(NotificationReceived)
         assert (told.account, told.notifier) == (notifier, credentials.notifier_id)
         with pytest.raises(ValueError, match="role of a notifier"):
-            agent.follow_notifier(rig.account, credentials.notifier_id, credentials.key)
+            await agent.follow_notifier(rig.account, credentials.notifier_id, credentials.key)
     async with rig.agent():
         words = sorted(tuple(link.words()) for link in rig.router.links[-2:])
         assert words == [("NSUBS",), ("SUBS",)]
@@ -855,6 +855,6 @@ async def test_agent_that_does_not_subscribe_waits_to_be_told(rig: Rig) -> None:
     before = len(rig.router.links)
     async with rig.agent(subscribes=False) as agent:
         assert len(rig.router.links) == before
-        agent.subscribe(rig.account)
+        await agent.subscribe(rig.account)
         await settled()
         await rig.check_delivery(queues)

@@ -2,7 +2,7 @@
 the same queues in the end."""
 
 import asyncio
-from contextlib import AsyncExitStack, closing
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
 import pytest
@@ -16,6 +16,7 @@ from syncline.client.smp.agent_session import AgentOptions
 from syncline.client.smp.agent_store import AgentStore
 from syncline.wire.smp import failures
 from syncline.wire.smp.commands import Ack, Command, Sub, Subs
+from tests.unit.client.smp.agent_rig import kept_store
 from tests.unit.client.smp.fake_router import (
     ADDRESS,
     FakeRouter,
@@ -32,8 +33,8 @@ QUEUE_COUNT = 4
 class World:
     """An agent that dies and comes back, and an application that writes down what it is shown."""
 
+    store: AgentStore
     router: FakeRouter = field(default_factory=FakeRouter)
-    store: AgentStore = field(default_factory=lambda: AgentStore(":memory:"))
     time: ManualTime = field(default_factory=ManualTime)
     queues: list[StoredQueue] = field(default_factory=list)
     sent: set[bytes] = field(default_factory=set)
@@ -127,14 +128,14 @@ class World:
         taken = self.queues[number % QUEUE_COUNT].recipient_id
         self.router.take_queue(taken)
         await settled()
-        self.agent.subscribe_queues(self.account, [taken])
+        await self.agent.subscribe_queues(self.account, [taken])
 
     async def take_service(self, _: int) -> None:
         assert self.agent is not None
         for service_id in list(self.router.subscribed_services):
             self.router.take_service(service_id)
         await settled()
-        self.agent.subscribe(self.account)
+        await self.agent.subscribe(self.account)
 
     async def withhold(self, number: int) -> None:
         kinds: list[set[type[Command]]] = [set(), {Subs}, {Sub}, {Ack}]
@@ -186,29 +187,32 @@ ACTIONS = (
 
 @pytest.mark.timeout(120)
 @given(
-    st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 11)), max_size=25), st.booleans()
+    st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 11)), max_size=25),
+    st.booleans(),
+    st.booleans(),
 )
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_nothing_is_lost_whatever_happens(
-    actions: list[tuple[str, int]], is_extended: bool
+    actions: list[tuple[str, int]], is_extended: bool, is_on_disk: bool
 ) -> None:
-    asyncio.run(walk(actions, is_extended))
+    """On a disk other things happen while it writes."""
+    with kept_store(is_on_disk) as store:
+        asyncio.run(walk(actions, is_extended, store))
 
 
-async def walk(actions: list[tuple[str, int]], is_extended: bool) -> None:
-    world = World()
+async def walk(actions: list[tuple[str, int]], is_extended: bool, store: AgentStore) -> None:
+    world = World(store)
     world.router.is_extended = is_extended
-    with closing(world.store):
-        await world.start()
-        assert world.agent is not None
-        for number in range(QUEUE_COUNT):
-            queue = await world.agent.create_queue(world.account, f"queue {number}")
-            world.queues.append(queue)
-        try:
-            for name, number in actions:
-                note(f"{name} {number}")
-                await getattr(world, name)(number)
-                await settled()
-            await world.finish()
-        finally:
-            await world.stop()
+    await world.start()
+    assert world.agent is not None
+    for number in range(QUEUE_COUNT):
+        queue = await world.agent.create_queue(world.account, f"queue {number}")
+        world.queues.append(queue)
+    try:
+        for name, number in actions:
+            note(f"{name} {number}")
+            await getattr(world, name)(number)
+            await settled()
+        await world.finish()
+    finally:
+        await world.stop()

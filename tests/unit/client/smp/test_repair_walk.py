@@ -3,7 +3,7 @@ sides end with the same ids, and nothing that was wanted was ever let go of."""
 
 import asyncio
 from collections.abc import Coroutine
-from contextlib import AsyncExitStack, closing
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
 import pytest
@@ -18,6 +18,7 @@ from syncline.client.smp.agent_store import AgentStore
 from syncline.errors import SynclineError
 from syncline.wire.smp import failures
 from syncline.wire.smp.commands import Bus, Command, Del, New, Recq, Sub, Subs
+from tests.unit.client.smp.agent_rig import kept_store
 from tests.unit.client.smp.fake_router import ADDRESS, FakeRouter, ManualTime, settled, world_of
 
 COMMANDS: list[type[Command]] = [Recq, Sub, Bus, New, Del, Subs]
@@ -26,8 +27,8 @@ COMMANDS: list[type[Command]] = [Recq, Sub, Bus, New, Del, Subs]
 @dataclass
 class World:
     holds_commands: bool
+    store: AgentStore
     router: FakeRouter = field(default_factory=FakeRouter)
-    store: AgentStore = field(default_factory=lambda: AgentStore(":memory:"))
     time: ManualTime = field(default_factory=ManualTime)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     made_count: int = 0
@@ -121,7 +122,7 @@ class World:
         one = self.one(number)
         if one is not None and self.store.queue(self.account, one) is not None:
             self.ended.discard(one)
-            self.agent.subscribe_queues(self.account, [one])
+            await self.agent.subscribe_queues(self.account, [one])
 
     async def drop(self, _: int) -> None:
         if self.router.links:
@@ -223,7 +224,7 @@ class World:
     async def check_delivery(self, ids: set[bytes]) -> None:
         assert self.agent is not None
         known = self.store.known(self.account, self.queues())
-        self.agent.subscribe_queues(
+        await self.agent.subscribe_queues(
             self.account, [each for each in known if each in self.ended and known[each].is_wanted]
         )
         await self.time.advance(1)
@@ -261,23 +262,24 @@ Walk = list[tuple[str, int]]
 @given(
     st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 11)), min_size=8, max_size=30),
     st.booleans(),
+    st.booleans(),
 )
-@example([("make_slowly", 1), ("answer", 1), ("release", 1)], False)
-@example([("make_slowly", 1), ("answer", 1), ("drop", 1), ("pass_time", 1)], False)
+@example([("make_slowly", 1), ("answer", 1), ("release", 1)], False, False)
+@example([("make_slowly", 1), ("answer", 1), ("drop", 1), ("pass_time", 1)], False, False)
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_repair_ends_with_equal_sets_whatever_happens_meanwhile(
-    actions: Walk, holds_commands: bool
+    actions: Walk, holds_commands: bool, is_on_disk: bool
 ) -> None:
-    asyncio.run(walk(actions, holds_commands))
+    with kept_store(is_on_disk) as store:
+        asyncio.run(walk(actions, holds_commands, store))
 
 
-async def walk(actions: Walk, holds_commands: bool) -> None:
-    world = World(holds_commands)
+async def walk(actions: Walk, holds_commands: bool, store: AgentStore) -> None:
+    world = World(holds_commands, store)
     world.router.is_extended = True
     world.router.before = world.look
     options = AgentOptions(page_count=2, holds_commands=holds_commands)
     async with AsyncExitStack() as life:
-        life.enter_context(closing(world.store))
         world.agent = await life.enter_async_context(
             Agent(world.store, options, world=world_of(world.router, world.time))
         )

@@ -225,7 +225,7 @@ async def test_notifiers_are_repaired_in_both_directions(rig: Rig) -> None:
     async with rig.agent() as agent:
         credentials = [await agent.add_notifier(queue) for queue in queues]
         for each in credentials:
-            agent.follow_notifier(notifier, each.notifier_id, each.key)
+            await agent.follow_notifier(notifier, each.notifier_id, each.key)
         await settled()
     ids = [each.notifier_id for each in credentials]
     fakes = [rig.router.queues[each] for each in ids_of(queues)]
@@ -657,7 +657,7 @@ async def test_queue_wanted_again_meanwhile_is_not_let_go_of(rig: Rig) -> None:
     rig.store.set_wanted(rig.account, one, False)
     rig.router.withheld = {Recq}
     async with rig.agent() as agent:
-        agent.subscribe_queues(rig.account, one)
+        await agent.subscribe_queues(rig.account, one)
         answer_all(rig)
         await settled()
         assert not bused(rig)
@@ -779,9 +779,8 @@ class Sides:
         self.store = AgentStore(path)
         self.account = Account(self.store.user("ann"), self.store.server(ADDRESS))
         self.store.save_service_id(self.account, SERVICE_ID)
-        with self.store._writing():
-            for number, each in enumerate(sorted(ours | known)):
-                self.store.add_queue(stored_queue(self.account, number, each))
+        for number, each in enumerate(sorted(ours | known)):
+            self.store.add_queue(stored_queue(self.account, number, each))
         self.store.dissociate(self.account, sorted(known - ours))
         self.router = FakeRouter()
         self.router.is_extended = True
