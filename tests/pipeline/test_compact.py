@@ -273,6 +273,94 @@ def test_a_restored_log_goes_on_from_the_one_it_branched_off_from(
     assert is_same_state("json", state, before.current["d"].state_at(13))
 
 
+# Which rows come with which run: of the former log below the branch, behind it, of the restored.
+ORDERS = {
+    "at once": ["bar"],
+    "in order": ["ba", "r"],
+    "turned round": ["r", "ba"],
+    "branch, then what led to it": ["ar", "b"],
+}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_restored_log_gives_the_same_whichever_is_read_first(
+    spark: SparkSession, tmp_path: Path, order: str
+) -> None:
+    """What cannot be read below the branch is missing to both, what is behind it to one."""
+    history = History(3, ["d", "e", "torn"])
+    for name in ("d", "e", "torn"):
+        history.create(name, Kind.JSON)
+    for _ in range(3):
+        history.update("d")
+        history.update("e")
+    # Before the last two updates: to what is made behind it, nothing is missing.
+    lost_below = history.rows[-3].position + 1
+    history.create("late", Kind.JSON)
+    below = list(history.rows)
+    branch = below[-1].position + 5
+    for name in ("d", "e", "torn", "d", "torn", "late"):
+        history.update(name)
+    behind = history.rows[len(below) :]
+    lost_behind = behind[0].position + 1
+    restored = b"r" * 16
+    first = next(row for row in below if row.stream == stream_of("e") and row.seq == 1)
+    parts: dict[str, list[dict[str, Any]]] = {
+        "b": [
+            *map(document_row, below),
+            unread(Unread.DAMAGE, lost_below),
+            unread(Unread.TORN, first.position + 1),
+        ],
+        "a": [*map(document_row, behind), unread(Unread.GAP, lost_behind)],
+        "r": [
+            started(restored, STORE, branch),
+            *(document_row(row, restored) for row in behind),
+        ],
+    }
+    for run in ORDERS[order]:
+        add_events(tmp_path, [row for part in run for row in parts[part]], file_count=2)
+        compact(spark, tmp_path)
+    found = states_of(spark, tmp_path)
+    for store, edges in ((STORE, [lost_below, lost_behind]), (restored, [lost_below])):
+        expected = fold_rows([*below, *behind], edges=edges)
+        facts = {
+            stream: (state.up_to_seq, state.waiting_count, state.gap_count, state.problem)
+            for (log, stream), state in found.items()
+            if log == store
+        }
+        assert facts == {
+            stream: (state.up_to_seq, state.waiting_count, state.gap_count, state.problem)
+            for stream, state in expected.items()
+        }
+    late = stream_of("late")
+    assert (found[STORE, late].gap_count, found[restored, late].gap_count) == (1, 0)
+
+
+def test_a_snapshot_of_what_was_folded_by_an_earlier_run_is_compared(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A router logs it behind later updates; the state of the last run is past it."""
+    history = History(3, ["d"])
+    history.create("d", Kind.JSON)
+    for _ in range(3):
+        history.update("d")
+    history.snapshot("d", 2)
+    *rows, snapshot = history.rows
+    add_events(tmp_path, map(document_row, rows))
+    assert compact(spark, tmp_path).checked_count == 0
+    add_events(tmp_path, [document_row(snapshot)])
+    report = compact(spark, tmp_path)
+    assert (report.checked_count, report.mismatch_count, report.update_count) == (1, 0, 5)
+
+
+def unread(kind: Unread, position: int) -> dict[str, Any]:
+    return {"position": position, "kind": int(kind), "length": 1, "time_ms": None}
+
+
+def started(store: bytes, former: bytes, branch: int) -> dict[str, Any]:
+    told = {"event": int(EventKind.STARTED), "first": branch, "seq": 0}
+    return {**told, "store": store, "position": branch, "kind": 10, "stream": former + bytes(8)}
+
+
 def test_a_router_is_asked_for_incarnation_and_state() -> None:
     asked: list[str] = []
 

@@ -188,6 +188,57 @@ def test_a_gap_may_hide_that_a_document_was_made_anew() -> None:
     assert_true(history, {state.stream: state})
 
 
+def test_what_has_waited_is_folded_checked_and_counted_like_all_else() -> None:
+    history = History(8, ["d"])
+    history.create("d", Kind.BYTES)
+    for _ in range(6):
+        history.update("d")
+    history.snapshot("d", 0)
+    *rows, snapshot = history.rows
+    edge = [rows[5].position]
+    (whole,) = fold_rows([*rows, snapshot]).values()
+    (state,) = fold_rows([*rows, snapshot], edges=edge).values()
+    gap = "gaps in what the log has of it: 1"
+    assert state == replace(whole, gap_count=1, problem=gap)
+    assert (state.checked_count, state.update_count) == (1, 6)
+    assert state.bytes_in == sum(len(row.body) for row in rows if row.kind == MESSAGE)
+    # One of them is not there: those before it are folded, those behind it are in the snapshot.
+    missing = [row for row in rows if row.seq != 5]
+    (state,) = fold_rows([*missing, snapshot], edges=edge).values()
+    assert (state.up_to_seq, state.update_count, state.checked_count) == (6, 4, 0)
+    assert (state.state, state.waiting_count) == (whole.state, 0)
+    # Updates that were logged before a snapshot, and are not in it, follow on it.
+    found = decode_snapshot(snapshot.body)
+    at_4 = msgspec.structs.replace(found, state=history.current["d"].state_at(4))
+    early = replace(snapshot, seq=4, body=encode_snapshot(at_4))
+    (state,) = fold_rows([*rows, early], edges=edge).values()
+    assert (state.up_to_seq, state.checked_count, state.update_count) == (6, 1, 6)
+    assert state.state == whole.state
+
+
+def test_a_state_that_grows_too_large_by_what_has_waited_begins_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    history = History(8, ["d"])
+    history.create("d", Kind.BYTES)
+    for _ in range(6):
+        history.update("d")
+    history.snapshot("d", 0)
+    monkeypatch.setattr(document_folds, "STATE_BYTES_MAX", 10)
+    monkeypatch.setattr(document_folds, "TAIL_BYTES_MAX", 10)
+    fold = DocumentFold(STORE, stream_of("d"))
+    fold.created()
+    fold.snapshot(0, history.rows[1].body)
+    fold.log_is_missing()
+    fold.updates(1, [row.body for row in history.rows[2:-1]], is_document=True)
+    fold.snapshot(6, history.rows[-1].body)
+    assert (fold.up_to_seq, fold.position) == (6, -1)
+    monkeypatch.setattr(document_folds, "STATE_BYTES_MAX", 1_000)
+    state = fold.result()
+    assert state is not None
+    assert (state.up_to_seq, state.is_too_large) == (6, False)
+
+
 def test_a_document_made_anew_has_nothing_of_the_one_before() -> None:
     history = History(8, ["d"])
     history.create("d", Kind.BYTES)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from syncline.cli import keeping
 from syncline.core.tracker import LagRules, Offset, Timeline, is_too_far_behind, lag_ms
 from syncline.errors import TableError
 from syncline.pipeline.frames import read_version
@@ -16,7 +17,9 @@ from syncline.pipeline.jobs.ingest import ingest
 from syncline.pipeline.schemas import EVENTS, TRUNCATION_PLAN
 from syncline.pipeline.sources.folders import Tail
 from syncline.pipeline.tables import Table
+from syncline.server.events import note_start
 from syncline.storage.base import StreamKind, commit
+from syncline.storage.life import log_id, read_lives
 from syncline.values.events import EventKind, encode_event
 from tests.pipeline.event_tables import add_events
 from tests.pipeline.routers import Router, stream_id
@@ -215,12 +218,21 @@ class World:
         self._add(number, 10, event=int(event), session=session, **told)
 
 
-def planned(spark: SparkSession, tables: Path) -> dict[bytes, tuple[Any, ...]]:
+def planned_by_log(spark: SparkSession, tables: Path) -> dict[bytes, dict[bytes, tuple[Any, ...]]]:
     version = Table(tables, TRUNCATION_PLAN).version()
     assert len({each.partition["run"] for each in version.files}) <= 1
     rows = read_version(spark, TRUNCATION_PLAN, version).collect()
-    found = {bytes(row.stream): tuple(row[name] for name in PLANNED) for row in rows}
-    assert len(found) == len(rows)
+    found: dict[bytes, dict[bytes, tuple[Any, ...]]] = {}
+    for row in rows:
+        plan = tuple(row[name] for name in PLANNED)
+        found.setdefault(bytes(row.store), {})[bytes(row.stream)] = plan
+    assert sum(map(len, found.values())) == len(rows)
+    return found
+
+
+def planned(spark: SparkSession, tables: Path) -> dict[bytes, tuple[Any, ...]]:
+    """Of one log."""
+    (found,) = planned_by_log(spark, tables).values()
     return found
 
 
@@ -304,3 +316,112 @@ def _reader_at(router: Router, session: int, acked: int) -> Iterator[bytes]:
     yield encode_event(EventKind.SUBSCRIBED, router.now_ms, stream, session, 1, 1)
     yield encode_event(EventKind.DELIVERED, router.now_ms, stream, session, 1, 8)
     yield encode_event(EventKind.ACKNOWLEDGED, router.now_ms, stream, session, 0, acked)
+
+
+class Restored:
+    """A router whose backup was restored, while its own folder went on without what that wrote."""
+
+    def __init__(self, folder: Path) -> None:
+        first = Router(folder / "data")
+        note_start(first.store, first.now_ms)
+        first.create(1, 2, 3)
+        first.create(9, kind=StreamKind.DOCUMENT)
+        first.append(1, 10, 100)
+        first.acknowledge(1, 4)
+        for number in (2, 3):
+            first.append(number, 2, 10)
+        first.append(9, 8, 50)
+        first.store.put_snapshot(stream_id(9), 6, b"state", first.now_ms)
+        for event in _reader_at(first, 3 << 4 | 1, 2):
+            first.store.note_event(event)
+        commit(first.store)
+        first.stop()
+        keeping.backup(folder / "copy", folder=folder / "data", is_json=True)
+        # All of this is not in the backup.
+        first.start()
+        first.acknowledge(1, 8)
+        first.append(2, 5, 10)
+        first.store.delete(stream_id(3))
+        first.create(4)
+        first.append(4, 1)
+        first.stop()
+        keeping.restore(folder / "copy", folder / "back", is_json=True)
+        second = Router(folder / "back", 2)
+        lives = read_lives(second.files, second.folder)
+        second.now_ms = first.now_ms
+        note_start(second.store, second.now_ms, lives[-1])
+        second.append(1, 3, 100)
+        second.stop()
+        self.first, self.second = first.folder, second.folder
+        self.former, self.log = first.store_id, log_id(first.store_id, lives)
+
+
+@pytest.fixture(scope="module")
+def restored(tmp_path_factory: pytest.TempPathFactory) -> Restored:
+    return Restored(tmp_path_factory.mktemp("restored"))
+
+
+@pytest.mark.parametrize("folders", ["second", "first second", "second first"])
+def test_a_restored_log_is_planned_with_what_it_has_of_before(
+    spark: SparkSession, tmp_path: Path, restored: Restored, folders: str
+) -> None:
+    for name in folders.split():
+        ingest(spark, tmp_path, [getattr(restored, name)], tail=Tail.STOPPED)
+    report = gc_plan(spark, tmp_path)
+    by_log = planned_by_log(spark, tmp_path)
+    found = {stream: (*plan[:6], plan[9]) for stream, plan in by_log.pop(restored.log).items()}
+    assert found == {
+        stream_id(1): (False, 13, 4, 4, "unread", None, 900),
+        stream_id(2): (False, 2, 0, 0, "unread", None, 20),
+        # What was deleted behind the backup is there again; and no reader has come back.
+        stream_id(3): (False, 2, 0, 0, "unread", None, 20),
+        stream_id(9): (True, 8, 0, 6, "snapshot", None, 100),
+    }
+    # The log that it branched off from is a log as well, if there is more of it than that.
+    assert set(by_log) == ({restored.former} if "first" in folders else set())
+    if by_log:
+        own = {stream: plan[:5] for stream, plan in by_log[restored.former].items()}
+        assert own == {
+            stream_id(1): (False, 10, 8, 8, "unread"),
+            stream_id(2): (False, 7, 0, 0, "unread"),
+            stream_id(4): (False, 1, 0, 0, "unread"),
+            stream_id(9): (True, 8, 0, 2, "reader"),
+        }
+    assert report.stream_count == 4 * (1 + len(by_log))
+
+
+def test_a_log_that_was_restored_twice_has_what_each_had_up_to_the_next(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Of the first up to 200, of the second up to 300; a branch of the first at 250 is another."""
+    logs = {name: name.encode() * 16 for name in "abcx"}
+
+    def message(log: str, position: int, seq: int, stream: int = 1) -> dict[str, Any]:
+        state = {"seq": seq, "last": seq, "unread": seq, "flags": 0, "length": 1}
+        of = {"store": logs[log], "position": position, "stream": bytes(stream_id(stream))}
+        return {**of, "kind": 1, **state}
+
+    def start(log: str, former: str, position: int) -> dict[str, Any]:
+        told = {"event": int(EventKind.STARTED), "first": position, "seq": 0, "session": 0}
+        of = {"store": logs[log], "position": position, "stream": logs[former] + bytes(8)}
+        return {**of, "kind": 10, **told}
+
+    rows = [
+        *(message("a", 100, 1), message("a", 210, 2), message("a", 240, 3, stream=2)),
+        # Right before the branch, and right behind it.
+        *(message("a", 199, 5, stream=3), message("a", 200, 6, stream=3)),
+        *(start("b", "a", 200), message("b", 220, 2), message("b", 310, 3)),
+        *(start("c", "b", 300), message("c", 330, 3)),
+        start("x", "a", 250),
+    ]
+    add_events(tmp_path, rows, file_count=2)
+    gc_plan(spark, tmp_path)
+    heads = {
+        (log.decode()[0], stream): plan[1]
+        for log, found in planned_by_log(spark, tmp_path).items()
+        for stream, plan in found.items()
+    }
+    one, two, three = (stream_id(number) for number in (1, 2, 3))
+    # Of the first nothing is known behind 250.
+    known = {("b", one): 3, ("c", one): 3, ("x", one): 2, ("x", two): 3}
+    assert heads == {**known, ("b", three): 5, ("c", three): 5, ("x", three): 6}

@@ -89,7 +89,7 @@ class DocumentFold:
         self._base_seq = 0
         self._tail: list[bytes] = []
         self._tail_bytes = 0
-        # By sequence, and how many more there are that nobody has any longer.
+        # Entries by sequence, and how many more there are that nobody has any longer.
         self._waiting: dict[int, bytes] = {}
         self._waiting_bytes = 0
         self._waiting_unseen_count = start.waiting_count
@@ -156,10 +156,11 @@ class DocumentFold:
             (snapshot.incarnation, snapshot.kind) == (self._incarnation, self._kind)
         )
         was_sure = self._is_sure
-        if is_same and not self._is_sure and seq >= self.up_to_seq:
+        if is_same:
             # The document is the one that was known; what has waited for that may follow.
-            self._take_waiting(up_to_seq=seq)
-        begins_anew = not is_same or seq > self.up_to_seq
+            self._take_waiting()
+        # Taking it in may have made the state too large.
+        begins_anew = not is_same or self._folding is None or seq > self.up_to_seq
         if begins_anew:
             self._begin_at(seq, snapshot, router)
         elif seq >= self._base_seq:
@@ -185,8 +186,8 @@ class DocumentFold:
             return
         if self._folding is not None:
             self._become_unsure()
-        self._waiting[seq] = body
-        self._waiting_bytes += len(body)
+        self._waiting[seq] = entry
+        self._waiting_bytes += len(entry)
         while self._waiting_bytes > WAITING_BYTES_MAX:
             oldest = next(iter(self._waiting))
             self._waiting_bytes -= len(self._waiting.pop(oldest))
@@ -204,22 +205,15 @@ class DocumentFold:
             self._is_sure = False
             self._gap_count += 1
 
-    def _take_waiting(self, up_to_seq: int | None = None) -> None:
-        """Those that follow, if all up to `up_to_seq` are there; and forget those that are covered.
-
-        Without a bound: as many as there are.
-        """
+    def _take_waiting(self) -> None:
+        """Those that follow; and forget those that are covered."""
         following: list[bytes] = []
-        seq = self.up_to_seq + 1
-        while seq in self._waiting and (up_to_seq is None or seq <= up_to_seq):
+        while (seq := self.up_to_seq + len(following) + 1) in self._waiting:
             following.append(self._waiting[seq])
-            seq += 1
-        if up_to_seq is not None and seq <= up_to_seq:
-            return
         for done in [each for each in self._waiting if each < seq]:
             self._waiting_bytes -= len(self._waiting.pop(done))
         self._bytes_in += sum(map(len, following))
-        self._append(following)
+        self._append([decode_entry(entry)[2] for entry in following])
 
     def _begin_at(self, seq: int, snapshot: DocumentSnapshot, router: Folding) -> None:
         if self._folding is not None and snapshot.incarnation != self._incarnation:

@@ -8,6 +8,8 @@ from base64 import b64decode
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from enum import IntEnum
+from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
@@ -65,29 +67,47 @@ def stored_states(tables: Path) -> Iterator[StoredState]:
                     yield StoredState(**row)
 
 
+class _Verdict(IntEnum):
+    """The least one counts, of a document that several logs have: see `compare_live`."""
+
+    EQUAL = 0
+    MOVED_ON = 1
+    MISMATCH = 2
+    OTHER = 3
+
+
 def compare_live(
     states: Iterator[StoredState], ask: Callable[[str], LiveState | None]
 ) -> LiveReport:
-    """`ask` gives None for a name that the router does not know."""
-    counts: Counter[str] = Counter()
-    mismatches: list[str] = []
+    """`ask` gives None for a name that the router does not know.
+
+    A log that was restored and the one that it branched off from both have a document, each with
+    what it wrote itself. The router has one of the two, and does not say which: so a document is
+    what one of them says that it is, and a mismatch only if it is one to all of them.
+    """
+    found: dict[tuple[str, bytes], _Verdict] = {}
     for stored in states:
+        key = stored.name, stored.incarnation
         verdict = _verdict(stored, ask(stored.name))
-        counts[verdict] += 1
-        if verdict == "mismatch" and len(mismatches) < _NAMES_MAX:
-            mismatches.append(stored.name)
+        found[key] = min(found.get(key, verdict), verdict)
+    counts = Counter(found.values())
+    mismatches = (name for (name, _), verdict in found.items() if verdict is _Verdict.MISMATCH)
     return LiveReport(
-        counts["equal"], counts["mismatch"], counts["moved_on"], counts["other"], mismatches
+        counts[_Verdict.EQUAL],
+        counts[_Verdict.MISMATCH],
+        counts[_Verdict.MOVED_ON],
+        counts[_Verdict.OTHER],
+        list(islice(mismatches, _NAMES_MAX)),
     )
 
 
-def _verdict(stored: StoredState, live: LiveState | None) -> str:
+def _verdict(stored: StoredState, live: LiveState | None) -> _Verdict:
     if live is None or live.incarnation != stored.incarnation.hex():
-        return "other"
+        return _Verdict.OTHER
     if live.seq != stored.up_to_seq:
-        return "moved_on"
+        return _Verdict.MOVED_ON
     is_same = is_same_state(stored.kind, stored.state, _as_stored(stored.kind, live.state))
-    return "equal" if is_same else "mismatch"
+    return _Verdict.EQUAL if is_same else _Verdict.MISMATCH
 
 
 def _as_stored(kind: str, shown: object) -> bytes:

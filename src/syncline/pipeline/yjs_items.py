@@ -100,32 +100,52 @@ class Items:
     known: dict[int, Ranges]
 
 
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What an empty document makes of some updates."""
+
+    taken_in: Items
+    # Items that wait for others, and deletions of items that are not there.
+    waiting: dict[int, Ranges]
+    deleted_before: set[tuple[int, int, int]]
+
+
 def holds_same(one: bytes, other: bytes) -> bool:
     """Of two states as the router stores them: a list of updates each.
 
     Raises ValueError for what is no such state.
     """
-    if one == other:
-        return True
     try:
-        return _taken_in(_decode(one)) == _taken_in(_decode(other))
+        return _held(_decode(one)) == _held(_decode(other))
     except (msgspec.MsgspecError, ProtocolError) as error:
         raise ValueError("this is no state of a Yjs document") from error
 
 
-def _taken_in(updates: list[bytes]) -> tuple[Items, dict[int, Ranges]]:
-    """What an empty document makes of all of them at once, and which items still wait there.
+def _held(updates: list[bytes]) -> _Held:
+    """Of all of them at once: one after the other, a document may leave some waiting for what it
+    has got since.
 
-    At once: one after the other, a document may leave some waiting for what it has got since. And
-    what is deleted is known only then: of two values under one key, the loser is. So while anything
-    waits for an update that never came, no more is asked than which items there are.
+    What else is deleted comes with an item: of two values under one key, the loser is. And what
+    waits may have been taken in for a while, or not. So while any item waits for an update that
+    never came, no more is asked than which items there are.
     """
     whole = pycrdt.merge_updates(*updates)
     doc = pycrdt.Doc[Any]()
     doc.apply_update(whole)
     found = items_of([doc.get_update()])
-    waiting = items_of([pycrdt.get_update(whole, doc.get_state())]).known
-    return Items({}, {}, found.known) if waiting else found, waiting
+    rest = items_of([pycrdt.get_update(whole, doc.get_state())])
+    taken_in = Items({}, {}, found.known) if rest.known else found
+    return _Held(taken_in, rest.known, _of_nobody(rest.deleted, found.known, rest.known))
+
+
+def _of_nobody(deleted: dict[int, Ranges], *known: dict[int, Ranges]) -> set[tuple[int, int, int]]:
+    """Deletions of what none of them has: client, start and end."""
+    found: set[tuple[int, int, int]] = set()
+    for client, ranges in deleted.items():
+        there = _joined([each for some in known for each in some.get(client, [])])
+        for start, end in ranges:
+            found.update((client, *part) for part in _outside(start, end, there))
+    return found
 
 
 def items_of(updates: Iterable[bytes]) -> Items:
@@ -201,7 +221,7 @@ def _read_content(reader: _Structs, kind: int) -> tuple[Any, ...]:
             return (reader.var_bytes(),)
         case 4:
             # Clocks count as JavaScript does: two for what is outside the basic plane.
-            units = reader.var_string().encode("utf-16-le", "surrogatepass")
+            units = reader.var_string().encode("utf-16-le")
             return tuple(units[at : at + 2] for at in range(0, len(units), 2))
         case 5:
             return (reader.json_text(),)

@@ -9,6 +9,7 @@ One exchange, by stream; what readers and messages come to is decided behind it.
 query asks each log for its last start and its newest time.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
@@ -76,7 +77,8 @@ def gc_plan(spark: SparkSession, tables: Path) -> GcPlanReport:
     with target.begin({SOURCE: events.number}) as load:
         if not load.is_done:
             rows = read_version(spark, EVENTS, events).select(*_COLUMNS)
-            wanted = with_former_rows(spark, rows, heirs_of(branches_of(spark, events)))
+            heirs = heirs_of(branches_of(spark, events))
+            wanted = with_former_rows(spark, rows, heirs).transform(_without, bygone(rows, heirs))
             plan = truncation_plan(wanted, log_facts(wanted), LagRules())
             named = plan.withColumn("run", F.lit(events.number).cast("long"))
             former = {each.partition["run"] for each in target.version().files}
@@ -108,6 +110,20 @@ def with_former_rows(spark: SparkSession, rows: DataFrame, heirs: Heirs) -> Data
     )
     renamed = [F.col("log").alias("store"), *(name for name in _COLUMNS if name != "store")]
     return rows.unionByName(joined.select(*renamed))
+
+
+def bygone(rows: DataFrame, heirs: Heirs) -> list[bytes]:
+    """Logs of which nothing is known but what others go on from: no folder goes on with them."""
+    if not heirs:
+        return []
+    former = rows.where(F.col("store").isin([bytearray(log) for log in heirs]))
+    ends = former.groupBy("store").agg(F.max("position").alias("end")).collect()
+    known = {bytes(row.store): row.end for row in cast(list[Any], ends)}
+    return [log for log, end in known.items() if end < max(position for _, position in heirs[log])]
+
+
+def _without(rows: DataFrame, logs: Sequence[bytes]) -> DataFrame:
+    return rows.where(~F.col("store").isin([bytearray(log) for log in logs])) if logs else rows
 
 
 def log_facts(rows: DataFrame) -> DataFrame:
@@ -165,9 +181,7 @@ def _still_wanted(rows: DataFrame) -> DataFrame:
     life_from = F.coalesce("born", F.lit(-1))
     record = F.col("record")
     head = F.coalesce(record["last"], "highest_seq")
-    truncated = F.coalesce(
-        record["last"] - record["unread"], F.col("lowest_seq") - 1, F.col("highest_seq")
-    )
+    truncated = F.coalesce(record["last"] - record["unread"], F.col("lowest_seq") - 1)
     acknowledged = F.when(F.col("acknowledged")["position"] >= life_from, F.col("acknowledged.seq"))
     kind = F.col("kind")
     is_unlet = kind.isin(_MESSAGE, _QUOTA_MARKER) & (F.col("seq") > F.col("truncated_seq"))
@@ -255,84 +269,102 @@ def _by_stream(sessions: DataFrame) -> DataFrame:
 
 def _decided(streams: DataFrame, rules: LagRules) -> DataFrame:
     """What may go, and who holds the rest."""
-    head, truncated = F.col("head_seq"), F.col("truncated_seq")
-    updates, readers = F.col("updates"), F.col("readers")
-    furthest = F.array_max(F.transform(readers, lambda reader: reader["acked"]))
-
-    def owed_ms(reader: Column) -> Column:
-        """When the first update was stored that it has not acknowledged."""
-        # Mostly none is missing: then its place is known.
-        place = (reader["acked"] + 1 - F.get(updates, F.lit(0))["seq"]).cast("int")
-        there = F.get(updates, place)
-        behind = F.filter(updates, lambda update: update["seq"] > reader["acked"])
-        return F.when(there["seq"] == reader["acked"] + 1, there["time_ms"]).otherwise(
-            F.get(behind, F.lit(0))["time_ms"]
+    is_document, by_reader = F.col("is_document"), F.col("held_by") == READER
+    may_go, stays = F.col("may_go"), F.col("stays")
+    # What a later column is made of is put together before, so that each list is gone through once.
+    decided = (
+        streams.withColumn("holder", _holder(rules))
+        .withColumn("safe_seq", _safe_seq())
+        .withColumns(
+            {
+                "held_by": _held_by(),
+                "may_go": F.filter("updates", lambda update: update["seq"] <= F.col("safe_seq")),
+                "stays": F.filter("updates", lambda update: update["seq"] > F.col("safe_seq")),
+            }
         )
-
-    def with_lag(reader: Column) -> Column:
-        since = F.greatest(owed_ms(reader), reader["joined_ms"])
-        lag = F.when(reader["acked"] >= head, F.lit(0)).otherwise(
-            F.greatest(F.lit(0), F.col("as_of_ms") - since)
-        )
-        return F.struct(
-            reader["acked"].alias("acked"), reader["session"].alias("session"), lag.alias("lag_ms")
-        )
-
-    def is_kept(reader: Column) -> Column:
-        """Its place would not be given up (`core.tracker.is_too_far_behind`)."""
-        lag = reader["lag_ms"]
-        is_led = furthest > reader["acked"]
-        return ~((lag > rules.absolute_ms) | ((lag > rules.relative_ms) & is_led))
-
-    holder = F.array_min(F.filter(F.transform(readers, with_lag), is_kept))
-    placed = streams.withColumns({"holder": holder})
-    covered = F.coalesce("snapshot_seq", truncated)
-    document_safe = F.greatest(
-        truncated, F.least(covered, F.coalesce(F.col("holder")["acked"], head), head)
     )
-    is_document = F.col("is_document")
-    safe = F.when(is_document, document_safe).otherwise(F.col("queue_safe_seq"))
-    decided = placed.withColumn("safe_seq", safe)
-    is_held_by_reader = is_document & (F.col("holder")["acked"] < covered)
-    held_by = (
-        F.when(head <= F.col("safe_seq"), NOTHING)
-        .when(is_held_by_reader, READER)
-        .when(is_document, SNAPSHOT)
-        .otherwise(UNREAD)
-    )
-    is_safe = F.filter(updates, lambda update: update["seq"] <= F.col("safe_seq"))
-    is_held = F.filter(updates, lambda update: update["seq"] > F.col("safe_seq"))
+
+    def either(of_document: Column, of_queue: Column, name: str) -> Column:
+        return F.when(is_document, of_document).otherwise(of_queue).alias(name)
+
     none = F.lit(0).cast("long")
-
-    def bytes_of(some: Column) -> Column:
-        return F.aggregate(some, none, lambda total, update: total + update["length"])
-
-    # Lists are put together here, so that each is gone through once.
-    split = decided.withColumns({"held_by": held_by, "may_go": is_safe, "stays": is_held})
-    by_reader = F.col("held_by") == READER
-    return split.select(
+    return decided.select(
         *_KEY,
-        "is_document",
-        "head_seq",
-        "truncated_seq",
-        "safe_seq",
-        "held_by",
+        *("is_document", "head_seq", "truncated_seq", "safe_seq", "held_by"),
         F.when(by_reader, F.col("holder")["session"]).alias("session"),
         F.when(by_reader, F.col("holder")["lag_ms"]).alias("lag_ms"),
         "as_of_ms",
-        F.when(is_document, F.size("may_go").cast("long"))
-        .otherwise(F.col("safe_count"))
-        .alias("reclaimable_count"),
-        F.when(is_document, bytes_of(F.col("may_go")))
-        .otherwise(F.coalesce("safe_bytes", none))
-        .alias("reclaimable_bytes"),
-        F.when(is_document, bytes_of(F.col("stays")))
-        .otherwise(F.coalesce("held_bytes", none))
-        .alias("held_bytes"),
-        F.when(is_document, F.get(F.col("stays"), F.lit(0))["time_ms"])
-        .otherwise(F.col("first_held")["time_ms"])
-        .alias("oldest_held_ms"),
+        either(F.size(may_go).cast("long"), F.col("safe_count"), "reclaimable_count"),
+        either(_bytes_of(may_go), F.coalesce("safe_bytes", none), "reclaimable_bytes"),
+        either(_bytes_of(stays), F.coalesce("held_bytes", none), "held_bytes"),
+        either(_first_of(stays)["time_ms"], F.col("first_held")["time_ms"], "oldest_held_ms"),
     )
+
+
+def _holder(rules: LagRules) -> Column:
+    """Of the readers whose place would be kept, the one that is furthest behind."""
+    readers = F.col("readers")
+    furthest = F.array_max(F.transform(readers, lambda reader: reader["acked"]))
+
+    def is_kept(reader: Column) -> Column:
+        """See `core.tracker.is_too_far_behind`."""
+        lag, is_led = reader["lag_ms"], furthest > reader["acked"]
+        return ~((lag > rules.absolute_ms) | ((lag > rules.relative_ms) & is_led))
+
+    return F.array_min(F.filter(F.transform(readers, _with_lag), is_kept))
+
+
+def _with_lag(reader: Column) -> Column:
+    """How long it has owed an acknowledgement (`core.tracker.lag_ms`): 0 if that is not known.
+
+    One that owes nothing is not asked for: it holds nothing, whether its place is kept or not.
+    """
+    since = F.greatest(_owed_ms(reader), reader["joined_ms"])
+    return F.struct(
+        reader["acked"].alias("acked"),
+        reader["session"].alias("session"),
+        F.greatest(F.lit(0), F.col("as_of_ms") - since).alias("lag_ms"),
+    )
+
+
+def _owed_ms(reader: Column) -> Column:
+    """When the first update was stored that it has not acknowledged."""
+    updates, owed = F.col("updates"), reader["acked"] + 1
+    # Mostly none is missing: then its place is known.
+    there = F.get(updates, (owed - _first_of(updates)["seq"]).cast("int"))
+    behind = F.filter(updates, lambda update: update["seq"] >= owed)
+    return F.when(there["seq"] == owed, there["time_ms"]).otherwise(_first_of(behind)["time_ms"])
+
+
+def _safe_seq() -> Column:
+    """Of a document, what a snapshot covers and everybody has whose place would be kept."""
+    # Without a holder nothing is said of one: a function of several values passes over null.
+    lowest = F.least(_covered_seq(), F.col("holder")["acked"], F.col("head_seq"))
+    of_document = F.greatest(F.col("truncated_seq"), lowest)
+    return F.when(F.col("is_document"), of_document).otherwise(F.col("queue_safe_seq"))
+
+
+def _covered_seq() -> Column:
+    return F.coalesce("snapshot_seq", "truncated_seq")
+
+
+def _held_by() -> Column:
+    is_document = F.col("is_document")
+    return (
+        F.when(F.col("head_seq") <= F.col("safe_seq"), NOTHING)
+        .when(is_document & (F.col("holder")["acked"] < _covered_seq()), READER)
+        .when(is_document, SNAPSHOT)
+        .otherwise(UNREAD)
+    )
+
+
+def _bytes_of(updates: Column) -> Column:
+    none = F.lit(0).cast("long")
+    return F.aggregate(updates, none, lambda total, update: total + update["length"])
+
+
+def _first_of(updates: Column) -> Column:
+    return F.get(updates, F.lit(0))
 
 
 # ----------------------------------------------------------------------------------- what is told

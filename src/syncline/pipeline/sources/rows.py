@@ -7,10 +7,10 @@ What could not be read is a row as well, of a kind below zero: so it is counted 
 rows, and no reading of a log looks more complete than it was.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import IntEnum
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -119,7 +119,7 @@ def batch_of_records(
         "length": lambda: pa.array(found.body_lengths),
         "body": body,
     }
-    return record_batch([makers[name]() for name in schema.names], schema)
+    return _batch({name: makers[name]() for name in schema.names}, count, schema)
 
 
 def batch_of_run(
@@ -135,30 +135,21 @@ def batch_of_run(
 ) -> pa.RecordBatch:
     """A run keeps entries and snapshots, and of the stream's state nothing."""
     count = len(positions)
-    return record_batch(
-        [
-            _repeated(store_id, count),
-            pa.array(positions),
-            pa.array(np.zeros(count, np.int32)),
-            pa.array(kinds),
-            pa.array(np.ones(count, np.bool_)),
-            fixed_binary(streams),
-            pa.array(sequences),
-            pa.array(times_ms),
-            _days(times_ms),
-            pa.nulls(count, pa.int16()),
-            pa.nulls(count, pa.int64()),
-            pa.nulls(count, pa.int32()),
-            pa.nulls(count, pa.int32()),
-            pa.nulls(count, pa.int16()),
-            pa.nulls(count, pa.int64()),
-            pa.nulls(count, pa.int64()),
-            pa.nulls(count, pa.int64()),
-            pa.array(lengths),
-            pa.nulls(count, pa.binary()) if bodies is None else _binary(bodies, lengths, None),
-        ],
-        SCHEMA,
-    )
+    columns: dict[str, Column] = {
+        "store": _repeated(store_id, count),
+        "position": pa.array(positions),
+        "part": pa.array(np.zeros(count, np.int32)),
+        "kind": pa.array(kinds),
+        "is_from_run": pa.array(np.ones(count, np.bool_)),
+        "stream": fixed_binary(streams),
+        "seq": pa.array(sequences),
+        "time_ms": pa.array(times_ms),
+        "day": _days(times_ms),
+        "length": pa.array(lengths),
+    }
+    if bodies is not None:
+        columns["body"] = _binary(bodies, lengths, None)
+    return _batch(columns, count)
 
 
 def batch_of_unread(
@@ -174,30 +165,30 @@ def batch_of_unread(
 ) -> pa.RecordBatch:
     """One row for the stretch, and one for each stream that it may have concerned."""
     count = 1 + len(suspects)
-    return record_batch(
-        [
-            pa.array([store_id] * count, pa.binary()),
-            pa.array([position] * count, pa.int64()),
-            pa.array(range(count), pa.int32()),
-            pa.array([kind] * count, pa.int8()),
-            pa.array([is_from_run] * count),
-            pa.array([None, *suspects], pa.binary()),
-            pa.array([seq] * count, pa.int64()),
-            pa.nulls(count, pa.int64()),
-            pa.nulls(count, pa.date32()),
-            pa.nulls(count, pa.int16()),
-            pa.nulls(count, pa.int64()),
-            pa.nulls(count, pa.int32()),
-            pa.nulls(count, pa.int32()),
-            pa.nulls(count, pa.int16()),
-            pa.nulls(count, pa.int64()),
-            pa.nulls(count, pa.int64()),
-            pa.nulls(count, pa.int64()),
-            pa.array([length] + [0] * len(suspects), pa.int64()),
-            pa.array([reason.encode()] * count, pa.binary()),
-        ],
-        SCHEMA,
-    )
+    columns: dict[str, Column] = {
+        "store": _repeated(store_id, count),
+        "position": pa.array([position] * count, pa.int64()),
+        "part": pa.array(range(count), pa.int32()),
+        "kind": pa.array([kind] * count, pa.int8()),
+        "is_from_run": pa.array([is_from_run] * count),
+        "stream": pa.array([None, *suspects], pa.binary()),
+        "seq": pa.array([seq] * count, pa.int64()),
+        "length": pa.array([length] + [0] * len(suspects), pa.int64()),
+        "body": pa.array([reason.encode()] * count, pa.binary()),
+    }
+    return _batch(columns, count)
+
+
+def _batch(
+    columns: "Mapping[str, Column]", count: int, schema: pa.Schema = SCHEMA
+) -> pa.RecordBatch:
+    """In the order of `schema`; a column that is not given is null."""
+    found: list[Column] = []
+    for each in cast(Any, schema):
+        assert each.nullable or each.name in columns, f"{each.name} may not be null"
+        given = columns.get(each.name)
+        found.append(cast("Column", pa.nulls(count, each.type)) if given is None else given)
+    return record_batch(found, schema)
 
 
 def _repeated(value: bytes, count: int) -> "Column":
