@@ -22,6 +22,7 @@ def _cycle(setting: Setting, is_on: bool) -> float:
             "task": "cycles",
             "address": router.address,
             "pid": router.pid,
+            "is_profiled": False,
             "pair_count": plan.pair_count,
             "body_bytes": plan.body_bytes,
             "warm_seconds": plan.warm_seconds,

@@ -123,9 +123,17 @@ def finished_count(report: Path) -> int:
     return report.read_bytes().count(_ACKNOWLEDGED) if report.exists() else 0
 
 
-def lines_of(report: Path) -> list[bytes]:
-    """Every whole line."""
-    return report.read_bytes().split(b"\n")[:-1] if report.exists() else []
+def lines_of(report: Path, heard_bytes: int | None = None) -> list[bytes]:
+    """Every whole line, but no acknowledgement that ends behind `heard_bytes`."""
+    if not report.exists():
+        return []
+    data = report.read_bytes()
+    heard = len(data) if heard_bytes is None else data.rfind(b"\n", 0, heard_bytes) + 1
+    later = data[heard:].split(b"\n")[:-1]
+    return [
+        *data[:heard].split(b"\n")[:-1],
+        *(line for line in later if not line.startswith(FINISHED.strip())),
+    ]
 
 
 def tell(oracle: PatientOracle, lines: Iterable[bytes]) -> None:

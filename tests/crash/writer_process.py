@@ -145,9 +145,14 @@ class Nursery:
         return answer
 
 
-def check_folder(work: Work, oracle: PatientOracle) -> list[Violation]:
-    """Open what a writer left, and say what is wrong with it; the oracle goes on from there."""
-    tell(oracle, lines_of(Path(work.report)))
+def check_folder(
+    work: Work, oracle: PatientOracle, heard_bytes: int | None = None
+) -> list[Violation]:
+    """Open what a writer left, and say what is wrong with it; the oracle goes on from there.
+
+    Acknowledgements behind the first `heard_bytes` of the report reached nobody.
+    """
+    tell(oracle, lines_of(Path(work.report), heard_bytes))
     try:
         store = _open(work)
         seen = observe(store)

@@ -13,6 +13,7 @@ import errno
 import fcntl
 import mmap
 import os
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +24,10 @@ from syncline.errors import DeviceError, StorageError, StoreFullError, StoreLock
 # One pwritev takes no more pieces than this (IOV_MAX on Linux).
 _PIECES_MAX = 1024
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+# Whoever is killed while it starts a process leaves its lock to that one, until it runs a program
+# of its own: a moment, but a busy machine makes moments long.
+_ORPHAN_TRY_COUNT = 200
+_ORPHAN_PAUSE_SECONDS = 0.01
 
 
 class MappedFile(Protocol):
@@ -199,6 +204,35 @@ class _DiskLock:
         os.close(self._descriptor)
 
 
+def _take_lock(descriptor: int) -> None:
+    """Raises OSError if a process that lives has it; one that is gone is given time to let go."""
+    for _ in range(_ORPHAN_TRY_COUNT):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if not _is_gone(_holder_of(descriptor)):
+                raise
+            time.sleep(_ORPHAN_PAUSE_SECONDS)
+        else:
+            return
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _holder_of(descriptor: int) -> str:
+    return os.pread(descriptor, 20, 0).decode("ascii", "replace").strip()
+
+
+def _is_gone(holder: str) -> bool:
+    try:
+        os.kill(int(holder), 0)
+    except ProcessLookupError:
+        return True
+    except (ValueError, OverflowError, PermissionError):
+        # Nobody can tell.
+        return False
+    return False
+
+
 class DiskFiles:
     """The real file system."""
 
@@ -276,9 +310,9 @@ class DiskFiles:
         except OSError as error:
             raise _as_storage_error(error, path, "locking") from error
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _take_lock(descriptor)
         except OSError as error:
-            holder = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip()
+            holder = _holder_of(descriptor)
             os.close(descriptor)
             raise StoreLockedError(str(Path(path).parent), holder) from error
         # A courtesy to whoever meets the lock. A full disk has no room for it, and must open.

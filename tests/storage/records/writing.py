@@ -1,12 +1,15 @@
-"""A process that writes batches one after the other and says the number of each that is durable.
+"""A process that writes batches one after the other and says which are durable, and since when.
 
     python -m tests.storage.records.writing <folder> <first batch> <batch count> [<flaw>]
+
+It says the number of a batch, and the nanoseconds of the clock that all processes share.
 
 Flaws, which must be caught: `early` says a number before the batch is written, `unsynced` leaves
 syncing to the system.
 """
 
 import sys
+import time
 
 from syncline.storage.files import DiskFiles
 from syncline.storage.records.base import commit
@@ -26,11 +29,15 @@ def main(folder: str, first: str, count: str, flaw: str = "") -> None:
     for number in range(int(first), int(first) + int(count)):
         stage(records, number)
         if flaw == "early":
-            print(number, flush=True)  # noqa: T201
+            _say(number)
             commit(records)
         else:
             commit(records)
-            print(number, flush=True)  # noqa: T201
+            _say(number)
+
+
+def _say(number: int) -> None:
+    print(number, time.monotonic_ns(), flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":

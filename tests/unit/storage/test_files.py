@@ -1,10 +1,12 @@
 """The real file system behind its door: whole writes, honest errors, one holder of a lock."""
 
 import errno
+import fcntl
 import os
 import resource
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -284,6 +286,7 @@ def test_the_free_room_is_told(tmp_path: Path) -> None:
 
 HOLDING = """
 import sys
+import time
 from syncline.storage.files import DiskFiles
 lock = DiskFiles().lock(sys.argv[1])
 print("held", flush=True)
@@ -324,6 +327,67 @@ def test_a_lock_is_held_once_in_a_process_too(tmp_path: Path) -> None:
     assert refused.value.holder == str(os.getpid()), "nothing is left of an earlier holder"
     lock.release()
     FILES.lock(path).release()
+
+
+def lock_left_by(path: str, holder: str) -> int:
+    """As a process has it that its killed parent was about to start."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    os.pwrite(descriptor, holder.encode(), 0)
+    return descriptor
+
+
+def gone_process() -> str:
+    ended = subprocess.Popen([sys.executable, "-S", "-c", ""])
+    ended.wait(60)
+    return str(ended.pid)
+
+
+def test_a_lock_whose_holder_is_gone_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "LOCK")
+    left = lock_left_by(path, gone_process())
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            os.close(left)
+
+    monkeypatch.setattr(time, "sleep", pause)
+    FILES.lock(path).release()
+    assert len(pauses) == 3
+    assert Path(path).read_text() == str(os.getpid())
+
+
+def test_a_lock_that_nobody_lets_go_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, holder = str(tmp_path / "LOCK"), gone_process()
+    left = lock_left_by(path, holder)
+    pauses: list[float] = []
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    with pytest.raises(StoreLockedError) as refused:
+        FILES.lock(path)
+    assert refused.value.holder == holder
+    assert 1 <= sum(pauses) <= 5
+    os.close(left)
+
+
+@pytest.mark.parametrize("holder", ["", "1", "?", "99999999999999999999"])
+def test_a_lock_of_somebody_who_may_live_is_refused_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, holder: str
+) -> None:
+    path = str(tmp_path / "LOCK")
+    left = lock_left_by(path, holder)
+    pauses: list[float] = []
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    with pytest.raises(StoreLockedError) as refused:
+        FILES.lock(path)
+    assert refused.value.holder == holder
+    assert pauses == []
+    os.close(left)
 
 
 def test_a_lock_needs_no_room_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
