@@ -34,13 +34,13 @@ def write_zeros(
         if head:
             file.write(0, [head])
         file.sync()
+        files.sync_folder(posixpath.dirname(path) or ".")
     except BaseException:
         file.close()
         with suppress(StorageError):
             files.remove(path)
         raise
     file.close()
-    files.sync_folder(posixpath.dirname(path) or ".")
 
 
 def write_table(files: Files, path: str, capacity: int, generation: int) -> None:
