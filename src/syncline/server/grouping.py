@@ -4,17 +4,20 @@ A sync costs the machine a tenth of a millisecond of work, however little it wri
 documents at once nearly every update would have one of its own. So updates come together: the first
 one goes to the disk at once, those that follow within a few milliseconds go with the next batch.
 
-The gap between batches is half of what an operator allows. Where a batch has company then, though
-not much of it, the gap is longer, up to all of that. Where nobody follows there is nothing to wait
-for: whoever sends one update after the other, each when the last is stored, is not slowed down
-(bench: documents).
+The gap between batches is a quarter of what an operator allows. Where a batch has company then,
+though not much of it, the gap is longer, up to all of that. Where nobody is likely to follow there
+is nothing to wait for; and whoever sends one update after the other, each when the last is stored,
+is not slowed down (bench: documents).
 """
 
 # After a wait in which nobody came, so many batches go without one.
 _BATCHES_WITHOUT_WAIT = 16
-# Updates that share a sync: from so many on a longer gap is worth it, and so many are enough.
-_COMPANY_MIN = 2
-_COMPANY = 12
+# Updates that come in the shortest gap: below the first nobody waits, from the second on a longer
+# gap is worth it.
+_COMPANY_FEW = 0.75
+_COMPANY_SOME = 2
+# So many that share a sync are enough.
+_COMPANY = 20
 # How much the newest batch counts for the rate, and the shortest time that it is said to cover.
 _NEWEST_PART = 0.125
 _SECONDS_MIN = 0.001
@@ -26,7 +29,7 @@ class Grouping:
     def __init__(self, group_ms: int) -> None:
         """`group_ms`: batches are held back for so long at most, and never for one update alone."""
         self._longest_seconds = group_ms / 1_000
-        self._shortest_seconds = self._longest_seconds / 2
+        self._shortest_seconds = self._longest_seconds / 4
         self._taken_at = 0.0
         self._next_at = 0.0
         self._updates_per_second = 0.0
@@ -52,7 +55,10 @@ class Grouping:
         self._has_waited = False
 
     def _gap_seconds(self) -> float:
-        if self._updates_per_second * self._shortest_seconds < _COMPANY_MIN:
+        expected = self._updates_per_second * self._shortest_seconds
+        if expected < _COMPANY_FEW:
+            return 0.0
+        if expected < _COMPANY_SOME:
             return self._shortest_seconds
         enough = _COMPANY / self._updates_per_second
         return min(max(enough, self._shortest_seconds), self._longest_seconds)

@@ -131,7 +131,7 @@ class DocumentOptions:
     absolute_lag_ms: int = 1_800_000
     resume_ms: int = 900_000
     presence_count_max: int = 1_000
-    group_ms: int = 12
+    group_ms: int = 20
     # Of the data folder, if it was restored.
     life: bytes = b""
 

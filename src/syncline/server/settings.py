@@ -364,7 +364,7 @@ class Settings:
     )
     documents_group_ms: int = _number(
         "documents.group_ms",
-        12,
+        20,
         0,
         100,
         "how long at most an update waits for others that are made durable with it",

@@ -1,60 +1,62 @@
 """Updates wait for company, and only where there is any."""
 
+import pytest
+
 from syncline.server.grouping import Grouping
 
-GROUP_MS = 8
+GROUP_MS = 20
+
+
+def after(updates_per_second: int, group_ms: int = GROUP_MS) -> tuple[Grouping, float]:
+    """Once updates have come at that rate for a while; and when the last batch was taken."""
+    grouping = Grouping(group_ms)
+    now = 100.0
+    for _ in range(100):
+        now += 0.01
+        grouping.taken(updates_per_second // 100, now)
+    return grouping, now
 
 
 def test_the_first_update_after_a_quiet_moment_does_not_wait() -> None:
-    grouping = Grouping(GROUP_MS)
-    assert grouping.wait_seconds(100.0) == 0
-    grouping.taken(1, 100.0)
-    assert grouping.wait_seconds(100.004) == 0
+    grouping, now = after(1_000)
+    assert grouping.wait_seconds(now + 1.0) == 0
+    assert Grouping(GROUP_MS).wait_seconds(100.0) == 0
 
 
-def test_those_that_follow_closely_wait_until_the_group_is_over() -> None:
-    grouping = Grouping(GROUP_MS)
-    grouping.taken(1, 100.0)
-    assert abs(grouping.wait_seconds(100.001) - 0.003) < 1e-9
-    grouping.taken(3, 100.004)
-    assert abs(grouping.wait_seconds(100.005) - 0.003) < 1e-9
+def test_those_that_follow_closely_wait_until_the_gap_is_over() -> None:
+    grouping, now = after(300)
+    assert grouping.wait_seconds(now + 0.001) == pytest.approx(0.004)
+    grouping.taken(3, now + 0.005)
+    assert grouping.wait_seconds(now + 0.006) == pytest.approx(0.004)
+
+
+@pytest.mark.parametrize(
+    ("updates_per_second", "gap_seconds"),
+    [(100, 0), (200, 0.005), (300, 0.005), (1_000, 0.02), (2_000, 0.01), (20_000, 0.005)],
+)
+def test_the_gap_is_as_long_as_it_takes_to_bring_company_together(
+    updates_per_second: int, gap_seconds: float
+) -> None:
+    grouping, now = after(updates_per_second)
+    assert grouping.wait_seconds(now) == pytest.approx(gap_seconds, rel=0.01)
 
 
 def test_who_sends_one_after_the_other_is_not_slowed_down() -> None:
-    grouping = Grouping(GROUP_MS)
-    now, waited = 100.0, 0
+    grouping, now = after(1_000)
+    waited_count = 0
     for _ in range(100):
         seconds = grouping.wait_seconds(now)
-        waited += seconds > 0
+        waited_count += seconds > 0
         grouping.taken(1, now + seconds)
         now += seconds + 0.001
-    assert 1 <= waited <= 6
-
-
-def gap_at(updates_per_second: int) -> float:
-    """Between two batches, once updates have come at that rate for a while."""
-    grouping = Grouping(GROUP_MS)
-    now = 100.0
-    for _ in range(100):
-        now += 0.005
-        grouping.taken(updates_per_second // 200, now)
-    return round(grouping.wait_seconds(now), 6)
-
-
-def test_the_gap_is_longer_where_that_brings_company_together() -> None:
-    few, some, more, many = (gap_at(rate) for rate in (200, 600, 2_000, 20_000))
-    assert few == many == GROUP_MS / 2_000
-    assert some == GROUP_MS / 1_000
-    assert few < more < some
+    assert 1 <= waited_count <= 6
 
 
 def test_when_others_come_waiting_begins_again() -> None:
-    grouping = Grouping(GROUP_MS)
-    now = 100.0
-    for _ in range(3):
-        grouping.wait_seconds(now)
-        grouping.taken(1, now)
-        now += 0.001
+    grouping, now = after(1_000)
+    grouping.wait_seconds(now)
+    grouping.taken(1, now + 0.001)
+    now += 0.002
     # By now it has given up waiting. From here on five arrive in each group.
     waits: list[bool] = []
     for _ in range(40):
@@ -67,6 +69,5 @@ def test_when_others_come_waiting_begins_again() -> None:
 
 
 def test_without_a_group_nobody_waits() -> None:
-    grouping = Grouping(0)
-    grouping.taken(5, 100.0)
-    assert grouping.wait_seconds(100.0) == 0
+    grouping, now = after(1_000, group_ms=0)
+    assert grouping.wait_seconds(now) == 0
