@@ -324,7 +324,15 @@ class Documents:
         self._has_asked = True
         seconds = self._grouping.wait_seconds(self._loop.time())
         if seconds:
-            self._group_timer = self._loop.call_later(seconds, self._committer.ask)
+            self._group_timer = self._loop.call_later(seconds, self._look_for_company)
+        else:
+            self._committer.ask()
+
+    def _look_for_company(self) -> None:
+        update_count = self._dirty_count + len(self._arrived)
+        seconds = self._grouping.more_seconds(update_count, self._loop.time())
+        if seconds:
+            self._group_timer = self._loop.call_later(seconds, self._look_for_company)
         else:
             self._committer.ask()
 

@@ -6,8 +6,8 @@ one goes to the disk at once, those that follow within a few milliseconds go wit
 
 The gap between batches is a quarter of what an operator allows. Where a batch has company then,
 though not much of it, the gap is longer, up to all of that. Where nobody is likely to follow there
-is nothing to wait for; and whoever sends one update after the other, each when the last is stored,
-is not slowed down (bench: documents).
+is nothing to wait for, and when no more come the wait is over: whoever sends the next updates when
+the last ones are stored is not slowed down (bench: documents).
 """
 
 # After a wait in which nobody came, so many batches go without one.
@@ -18,6 +18,8 @@ _COMPANY_FEW = 0.75
 _COMPANY_SOME = 2
 # So many that share a sync are enough.
 _COMPANY = 20
+# One look without anybody may be chance.
+_SILENT_COUNT_MAX = 2
 # How much the newest batch counts for the rate, and the shortest time that it is said to cover.
 _NEWEST_PART = 0.125
 _SECONDS_MIN = 0.001
@@ -30,17 +32,29 @@ class Grouping:
         """`group_ms`: batches are held back for so long at most, and never for one update alone."""
         self._longest_seconds = group_ms / 1_000
         self._shortest_seconds = self._longest_seconds / 4
+        self._look_seconds = self._longest_seconds / 8
         self._taken_at = 0.0
         self._next_at = 0.0
         self._updates_per_second = 0.0
         self._unwaited_count = 0
         self._has_waited = False
+        # Updates that waited at the last look, and how many looks it is since more have come.
+        self._seen_count = 0
+        self._silent_count = 0
 
     def wait_seconds(self, now: float) -> float:
-        """For the update that comes now, as the first since the last batch."""
-        seconds = self._next_at - now
-        self._has_waited = seconds > 0 and not self._unwaited_count
-        return seconds if self._has_waited else 0.0
+        """For the update that comes now, as the first since the last batch; then look again."""
+        self._has_waited = self._next_at > now and not self._unwaited_count
+        self._seen_count, self._silent_count = 1, 0
+        return min(self._next_at - now, self._look_seconds) if self._has_waited else 0.0
+
+    def more_seconds(self, update_count: int, now: float) -> float:
+        """At a look, when so many wait: 0 if the batch should go now."""
+        self._silent_count = self._silent_count + 1 if update_count == self._seen_count else 0
+        if now >= self._next_at or self._silent_count == _SILENT_COUNT_MAX:
+            return 0.0
+        self._seen_count = update_count
+        return min(self._next_at - now, self._look_seconds)
 
     def taken(self, update_count: int, now: float) -> None:
         """So many updates are in the batch that is written now."""

@@ -1,5 +1,7 @@
 """Updates wait for company, and only where there is any."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from syncline.server.grouping import Grouping
@@ -17,6 +19,18 @@ def after(updates_per_second: int, group_ms: int = GROUP_MS) -> tuple[Grouping, 
     return grouping, now
 
 
+def waited(grouping: Grouping, now: float, arrivals: Sequence[float]) -> tuple[float, int]:
+    """How long a batch is held back, the first update of which comes now; and how many it has."""
+    seconds = grouping.wait_seconds(now)
+    total = 0.0
+    count = 1
+    while seconds:
+        total += seconds
+        count = 1 + sum(each <= total for each in arrivals)
+        seconds = grouping.more_seconds(count, now + total)
+    return total, count
+
+
 def test_the_first_update_after_a_quiet_moment_does_not_wait() -> None:
     grouping, now = after(1_000)
     assert grouping.wait_seconds(now + 1.0) == 0
@@ -25,27 +39,40 @@ def test_the_first_update_after_a_quiet_moment_does_not_wait() -> None:
 
 def test_those_that_follow_closely_wait_until_the_gap_is_over() -> None:
     grouping, now = after(300)
-    assert grouping.wait_seconds(now + 0.001) == pytest.approx(0.004)
-    grouping.taken(3, now + 0.005)
-    assert grouping.wait_seconds(now + 0.006) == pytest.approx(0.004)
+    seconds, count = waited(grouping, now + 0.001, [0.001])
+    assert (round(seconds, 6), count) == (0.004, 2)
+    grouping.taken(2, now + 0.005)
+    seconds, count = waited(grouping, now + 0.006, [0.001, 0.003])
+    assert (round(seconds, 6), count) == (0.004, 3)
 
 
 @pytest.mark.parametrize(
     ("updates_per_second", "gap_seconds"),
-    [(100, 0), (200, 0.005), (300, 0.005), (1_000, 0.02), (2_000, 0.01), (20_000, 0.005)],
+    [(100, 0), (300, 0.005), (500, 0.02), (1_000, 0.02), (2_000, 0.01), (20_000, 0.005)],
 )
 def test_the_gap_is_as_long_as_it_takes_to_bring_company_together(
     updates_per_second: int, gap_seconds: float
 ) -> None:
     grouping, now = after(updates_per_second)
-    assert grouping.wait_seconds(now) == pytest.approx(gap_seconds, rel=0.01)
+    steady = [number / updates_per_second for number in range(1, 1_000)]
+    assert waited(grouping, now, steady)[0] == pytest.approx(gap_seconds, rel=0.01)
+
+
+def test_when_no_more_come_the_wait_is_over() -> None:
+    """As if somebody sent sixteen at once, and the next when these are stored."""
+    grouping, now = after(1_000)
+    seconds, count = waited(grouping, now, [number * 0.0001 for number in range(15)])
+    assert (round(seconds, 6), count) == (0.0075, 16)
+    grouping, now = after(1_000)
+    seconds, count = waited(grouping, now, [])
+    assert (round(seconds, 6), count) == (0.005, 1)
 
 
 def test_who_sends_one_after_the_other_is_not_slowed_down() -> None:
     grouping, now = after(1_000)
     waited_count = 0
     for _ in range(100):
-        seconds = grouping.wait_seconds(now)
+        seconds, _ = waited(grouping, now, [])
         waited_count += seconds > 0
         grouping.taken(1, now + seconds)
         now += seconds + 0.001
@@ -60,9 +87,9 @@ def test_when_others_come_waiting_begins_again() -> None:
     # By now it has given up waiting. From here on five arrive in each group.
     waits: list[bool] = []
     for _ in range(40):
-        seconds = grouping.wait_seconds(now)
+        seconds, count = waited(grouping, now, [number * 0.002 for number in range(1, 5)])
         waits.append(seconds > 0)
-        grouping.taken(5, now + seconds)
+        grouping.taken(count, now + seconds)
         now += seconds + 0.001
     assert not waits[0]
     assert all(waits[20:])
