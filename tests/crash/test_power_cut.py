@@ -50,8 +50,8 @@ class PowerCuts:
         )
         with self._nursery.start(work) as writer:
             writer.wait_for_a_moment(self._random, BATCH_COUNT_MAX)
-            # While ext4 is being stopped, a sync that is under way may return as if all were well.
-            # Nobody hears of anything after a real cut.
+            # While a file system is being stopped, a sync that is under way may return as if all
+            # were well: so ext4 and XFS do for any program. Nobody hears of anything after a cut.
             heard_bytes = report.stat().st_size
             self._image.cut_power()
             # Its next sync fails, and it may be gone by itself.

@@ -29,7 +29,7 @@ class Grouping:
     """Told of each batch; asked when the first update for the next one comes."""
 
     def __init__(self, group_ms: int) -> None:
-        """`group_ms`: batches are held back for so long at most, and never for one update alone."""
+        """`group_ms`: batches are held back for so long at most, for one update alone a quarter."""
         self._longest_seconds = group_ms / 1_000
         self._shortest_seconds = self._longest_seconds / 4
         self._look_seconds = self._longest_seconds / 8

@@ -174,8 +174,9 @@ class Crashes:
         most = self.told_count = told[-1][0]
         if image is not None:
             image.restart()
-            # While ext4 is being stopped, a sync that is under way may return as if all were well.
-            # Nobody hears of anything after a real cut.
+            # While a file system is being stopped, a sync that is under way may return as if all
+            # were well: so ext4 and XFS do for any program.
+            # Nobody hears of anything after a cut.
             self.told_count = max(count for count, said_ns in told if said_ns <= cut_ns)
         return self.told_count <= self._look(most) <= most + 1
 
