@@ -33,6 +33,8 @@ class Plan:
     idle_count: int
     idle_base_count: int
     idle_settle_seconds: float
+    idle_rest_seconds: float  # until what comes after opening is done
+    idle_quiet_seconds: float  # ends before anyone's heartbeat
     idle_silence_seconds: float  # longer than anyone's heartbeat
     idle_empty_seconds: float  # the same before any document is open
     # Cold load.
@@ -68,6 +70,8 @@ FULL = Plan(
     idle_count=2_000,
     idle_base_count=200,
     idle_settle_seconds=3.0,
+    idle_rest_seconds=10.0,
+    idle_quiet_seconds=8.0,
     idle_silence_seconds=30.0,
     idle_empty_seconds=4.0,
     cold_update_count=100_000,
@@ -107,6 +111,8 @@ SMOKE = replace(
     idle_count=40,
     idle_base_count=10,
     idle_settle_seconds=0.3,
+    idle_rest_seconds=0.3,
+    idle_quiet_seconds=0.5,
     idle_silence_seconds=0.5,
     idle_empty_seconds=0.5,
     cold_update_count=1_000,

@@ -6,7 +6,9 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
+from email.utils import parsedate_to_datetime
 from itertools import product
 from pathlib import Path
 
@@ -312,6 +314,15 @@ def test_endless_heads_are_cut_off(router: RouterProcess) -> None:
     assert exchange(router, head, many).startswith(b"HTTP/1.1 431")
     assert exchange(router, b"GET /" + b"a" * 200_000).startswith(b"HTTP/1.1 431")
     assert router.client.get("/readyz").status_code == 200
+
+
+def test_every_answer_says_what_time_it_is(router: RouterProcess) -> None:
+    """Also the second, on a connection that was silent meanwhile."""
+    for _ in range(2):
+        before = int(time.time())
+        dated = router.client.get("/healthz").headers["date"]
+        assert before <= parsedate_to_datetime(dated).timestamp() <= time.time()
+        time.sleep(1.1)
 
 
 def test_slow_heads_and_bodies_are_cut_off(folder: Path) -> None:

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from syncline.core.kinds.yjs import YjsFolding
 from syncline.errors import MalformedMessageError, ProtocolError
-from syncline.pipeline.yjs_folding import ManyYjsFolding
 from syncline.pipeline.yjs_items import Items, holds_same, items_of
 from syncline.values import limits
 
@@ -87,7 +86,6 @@ class Folded:
     turns: list[Turn]
     came: list[int]
     restarts: frozenset[int] = frozenset()
-    in_many: bool = True
 
     def updates(self) -> list[bytes]:
         said = written(self.turns)
@@ -100,7 +98,7 @@ def foldings(draw: st.DrawFn) -> Folded:
     order = draw(st.permutations(range(len(turns))))
     count = len(turns) - draw(st.integers(0, len(turns) - 1))
     restarts = draw(st.frozensets(st.integers(0, TURNS_MAX - 1)))
-    return Folded(turns, order[:count], restarts, draw(st.booleans()))
+    return Folded(turns, order[:count], restarts)
 
 
 def keys(text: str) -> list[Turn]:
@@ -117,6 +115,7 @@ def state_of(updates: Sequence[bytes]) -> bytes:
     fold = YjsFolding()
     for update in updates:
         fold.apply(update)
+        fold.state_vector()
     return fold.state()
 
 
@@ -135,13 +134,14 @@ LOSER_OF_WHAT_WAITS = Folded(keys("0a, 0a, 0a, 0b, 1b/3, 0a, 0a, 1a"), [0, 1, 2,
 @example(LOSER_OF_WHAT_WAITS)
 @given(foldings())
 def test_the_same_updates_hold_the_same_however_they_are_folded(folded: Folded) -> None:
-    kind = ManyYjsFolding if folded.in_many else YjsFolding
-    one, other = YjsFolding(), kind()
+    one, other = YjsFolding(), YjsFolding()
     for number, update in enumerate(folded.updates()):
         one.apply(update)
+        # Takes it in at once.
+        one.state_vector()
         other.apply(update)
         if number in folded.restarts:
-            other = kind(other.state())
+            other = YjsFolding(other.state())
     assert holds_same(one.state(), other.state())
 
 
@@ -153,7 +153,7 @@ def test_a_loser_that_waits_itself_is_not_called_deleted_before_it_came() -> Non
         b"\x01\x01\x02\x17\xc4\x02\x12\x02\x13\x01x\x00",
         b"\x01\x01\x02\x18\xa8\x02\x09\x01w\x01z\x01\x02\x01\x09\x01",
     ]
-    many = ManyYjsFolding()
+    many = YjsFolding()
     many.apply_all(updates)
     assert holds_same(state_of(updates), many.state())
 

@@ -18,8 +18,8 @@ import msgspec
 
 from syncline.core.kinds import Folding
 from syncline.core.kinds import folding as folding_of
+from syncline.core.kinds.yjs import YjsFolding
 from syncline.errors import CorruptionError, InvalidMutationError
-from syncline.pipeline.yjs_folding import ManyYjsFolding
 from syncline.pipeline.yjs_items import holds_same
 from syncline.storage.documents import (
     ENTRY_VERSION,
@@ -95,7 +95,7 @@ class DocumentFold:
         self._waiting_unseen_count = start.waiting_count
         self._is_sure = not start.waiting_count
         if start.state is not None and start.up_to_seq is not None:
-            self._folding = _folding(Kind(start.kind or ""), start.state)
+            self._folding = folding_of(Kind(start.kind or ""), start.state)
             self._base_seq = start.up_to_seq
 
     @property
@@ -246,7 +246,7 @@ class DocumentFold:
         assert self._folding is not None
         taken, self._tail = self._tail[:count], self._tail[count:]
         self._tail_bytes = sum(map(len, self._tail))
-        if isinstance(self._folding, ManyYjsFolding):
+        if isinstance(self._folding, YjsFolding):
             # Folding them is their check.
             self._folding.apply_all(taken)
         else:
@@ -271,7 +271,7 @@ class DocumentFold:
             found = decode_snapshot(payload)
             if stream_of(found.name) != self._stream:
                 return None
-            state = _folding(Kind(found.kind), found.state)
+            state = folding_of(Kind(found.kind), found.state)
             if found.kind == Kind.YJS:
                 for update in msgspec.msgpack.decode(found.state, type=list[bytes]):
                     state.prepare(update)
@@ -355,10 +355,6 @@ def is_same_state(kind: str, one: bytes, other: bytes) -> bool:
                 return bool(msgspec.msgpack.decode(one) == msgspec.msgpack.decode(other))
     except ValueError:
         return False
-
-
-def _folding(kind: Kind, state: bytes) -> Folding:
-    return ManyYjsFolding(state) if kind is Kind.YJS else folding_of(kind, state)
 
 
 def _sorted_json(state: bytes) -> bytes:

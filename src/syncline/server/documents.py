@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any
 
 from syncline.core.document import Joined, Repeated
+from syncline.core.kinds.yjs import warm_up
 from syncline.errors import (
     LimitExceededError,
     StorageError,
@@ -101,6 +102,8 @@ class Documents:
         # Where they have large updates looked at.
         self.checks = Checks()
         self._loop = asyncio.get_running_loop()
+        # Not while somebody waits for an update.
+        warm_up()
         self._open: dict[str, OpenDocument] = {}
         self._joined_count = 0
         # One connection may be several members: each subscription of `/cable` is a replica.
@@ -119,6 +122,7 @@ class Documents:
         # Documents that need upkeep, each with the time from which on to look at it.
         self._due_ms: dict[OpenDocument, int] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._snapshots_due: set[OpenDocument] = set()
 
     # Connections.
 
@@ -431,10 +435,17 @@ class Documents:
     # Upkeep.
 
     def _settle(self, document: OpenDocument) -> None:
-        if document.wants_snapshot:
-            self._take_snapshot(document)
+        if document.wants_snapshot and document not in self._snapshots_due:
+            # Behind what is being sent: flushed in the next turn, and written at the end of it.
+            self._snapshots_due.add(document)
+            self._loop.call_soon(self._loop.call_soon, self._take_due_snapshot, document)
         if document.machine.is_restless or not document.readers:
             self._look_after(document)
+
+    def _take_due_snapshot(self, document: OpenDocument) -> None:
+        self._snapshots_due.remove(document)
+        if self._open.get(document.name) is document and document.wants_snapshot:
+            self._take_snapshot(document)
 
     def _take_snapshot(self, document: OpenDocument) -> None:
         try:

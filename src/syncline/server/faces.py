@@ -54,8 +54,12 @@ class Peer(Protocol):
         """Send what `frames.frame` has made, one or several, once for all of its readers."""
         ...
 
-    def offer_framed(self, frames: bytes) -> bool:
-        """The same if it is writable; whether it is. One call for each delivery."""
+    def offer_framed(self, frames: bytes, *, at_once: bool = False) -> bool:
+        """The same if it is writable; whether it is. One call for each delivery.
+
+        `at_once`: nothing else is likely to be sent in this turn of the loop that it could share a
+        write with.
+        """
         ...
 
     def keep_warm(self, frames: bytes) -> None:

@@ -23,7 +23,7 @@ from syncline.values.limits import KIB
 
 HEARTBEAT_SECONDS = 1.0
 # How soon a job that became due is seen while batches are written. While none are, nothing becomes
-# due by itself; it is looked at all the same.
+# due by itself; it is looked at all the same, as are the room on the disk and damage.
 _BUSY_SECONDS = 0.05
 _IDLE_SECONDS = 10.0
 _FULL_SECONDS = 5.0
@@ -110,9 +110,16 @@ class Housekeeping:
     # Every second.
 
     async def _beat(self) -> None:
+        loop = asyncio.get_running_loop()
+        batch_count = -1
+        look_at = 0.0
         while True:
-            self.watch_space()
-            self._report_damage()
+            is_busy = self._committer.stats.batch_count != batch_count
+            if is_busy or self._queues.shortage is not None or loop.time() >= look_at:
+                batch_count = self._committer.stats.batch_count
+                look_at = loop.time() + _IDLE_SECONDS
+                self.watch_space()
+                self._report_damage()
             await asyncio.sleep(HEARTBEAT_SECONDS)
             self._committer.flush()
             for keep_house in self.on_beat:

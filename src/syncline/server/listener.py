@@ -9,7 +9,8 @@ is handed over once the handshake is answered.
 import asyncio
 import errno
 import socket
-from contextlib import suppress
+import time
+from email.utils import formatdate
 from typing import Any, cast
 
 import httptools
@@ -28,8 +29,6 @@ HEAD_BYTES_MAX = 32 * KIB
 # What a transport says of its TLS connection, if we are the other end of that.
 SESSION_ID_INFO = "syncline_session_id"
 BACKLOG = 1_024
-# How old the date in a response may be.
-_DATE_SECONDS = 1.0
 
 
 def listen(host: str, port: int, setting: str = "http.host", flag: str = "--port") -> socket.socket:
@@ -60,12 +59,28 @@ def _listen_error(host: str, port: int, error: OSError, setting: str, flag: str)
     return ConfigError(f"cannot listen on {host} port {port}: {error.strerror}; check {setting}")
 
 
+class _Dated:
+    """The headers of every response: the date, to the second, made when a request asks for it."""
+
+    def __init__(self) -> None:
+        self._second = 0
+        self._headers: list[tuple[bytes, bytes]] = []
+
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        second = int(time.time())
+        if second != self._second:
+            self._second = second
+            self._headers = [(b"date", formatdate(second, usegmt=True).encode("ascii"))]
+        return self._headers
+
+
 class BoundedConnection(HttpToolsProtocol):
     """One HTTP connection; `make_server` sets its limits."""
 
     head_seconds_max: float = 30.0
     connection_count_max: int = 1_024
     web_sockets: WebSockets | None = None
+    dated = _Dated()
 
     def __init__(
         self,
@@ -176,6 +191,7 @@ class BoundedConnection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._stop_expecting()
         self._is_in_body = True
+        self.server_state.default_headers = self.dated.headers()
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
@@ -227,10 +243,7 @@ class QuietServer(Server):
 
     async def main_loop(self) -> None:
         """As below, where it looks ten times a second whether it should end: here it is told."""
-        while not await self.on_tick(0):
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_DATE_SECONDS):
-                    await self._wants_exit.wait()
+        await self._wants_exit.wait()
 
     def connection(self) -> BoundedConnection:
         """For a transport that was accepted elsewhere: it is served, bounded and ended like those
@@ -270,6 +283,7 @@ def make_server(
             access_log=False,
             proxy_headers=False,
             server_header=False,
+            date_header=False,
             timeout_keep_alive=request_seconds_max,
             timeout_graceful_shutdown=stop_seconds_max,
         )

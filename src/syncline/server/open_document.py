@@ -64,8 +64,8 @@ class Way(Protocol):
 
     def send_framed(self, frames: bytes) -> None: ...
 
-    def offer_framed(self, frames: bytes) -> bool:
-        """Send if it is writable; whether it is."""
+    def offer_framed(self, frames: bytes, *, at_once: bool = False) -> bool:
+        """Send if it is writable; whether it is. `at_once`: there is no company to wait for."""
         ...
 
 
@@ -290,12 +290,14 @@ class OpenDocument:
         behind: list[Reader] = []
         for reader in self.readers.values():
             subscription = reader.subscription
+            # Other documents of this batch may have something for the same connection.
+            at_once = len(reader.member.documents) == 1
             if subscription.sent != old_head or subscription.acked < lowest_acked:
                 behind.append(reader)
                 continue
             if subscription.author in authors:
                 own = self._frames(reader, updates)
-                if not own or reader.way.offer_framed(own):
+                if not own or reader.way.offer_framed(own, at_once=at_once):
                     authors_handed.append(subscription)
                 else:
                     behind.append(reader)
@@ -307,7 +309,7 @@ class OpenDocument:
                 if key not in frames_of:
                     frames_of[key] = self._frames(reader, updates)
                 frames = frames_of[key]
-            if reader.way.offer_framed(frames):
+            if reader.way.offer_framed(frames, at_once=at_once):
                 handed.append(subscription)
             else:
                 behind.append(reader)

@@ -1,6 +1,7 @@
 """One WebSocket: bytes of a transport to messages of a handler, and back, within limits.
 
-- What is sent in one turn of the loop goes out in one write.
+- What is sent in one turn of the loop goes out in one write; unless there is going to be nothing
+  else, then it goes at once.
 - Reading is held back by the handler, by the rate of the connection, and between portions of a
   large read, so that one sender does not keep the others waiting; what has been read meanwhile is
   less than one read of the transport.
@@ -163,11 +164,14 @@ class WebSocket(asyncio.Protocol):
     def send(self, payload: bytes, *, is_text: bool) -> None:
         self.send_framed(frame(payload, is_text=is_text))
 
-    def offer_framed(self, frames: bytes) -> bool:
+    def offer_framed(self, frames: bytes, *, at_once: bool = False) -> bool:
         if self._has_ended or self._is_full:
             return False
         if not self._outgoing:
             # Whatever the transport holds is below the limit, or it would be full.
+            if at_once:
+                self._write(frames, len(frames))
+                return True
             self._soon(self)
         elif self.waiting_bytes > self._waiting_bytes_max:
             return False
@@ -277,9 +281,7 @@ class WebSocket(asyncio.Protocol):
         data = outgoing[0] if len(outgoing) == 1 else b"".join(outgoing)
         outgoing.clear()
         self._outgoing_bytes = 0
-        self._written_bytes += size
-        self._told_at = self._loop.time()
-        self._transport.write(data)
+        self._write(data, size)
         if size > self._waiting_bytes_max and not self._is_full:
             # The other side took all of it, so nobody else will say that there is room.
             self._overrun_bytes = 0
@@ -313,7 +315,7 @@ class WebSocket(asyncio.Protocol):
         elif not self._is_pinged:
             self._is_pinged = True
             due += ping_frame()
-        if due:
+        if due and not self.offer_framed(due, at_once=True):
             self.send_framed(due)
         return next_seconds
 
@@ -372,6 +374,11 @@ class WebSocket(asyncio.Protocol):
         return not self._has_ended and not self._transport.is_closing()
 
     # Writing.
+
+    def _write(self, data: bytes, size: int) -> None:
+        self._written_bytes += size
+        self._told_at = self._loop.time()
+        self._transport.write(data)
 
     def _tell_drained(self) -> None:
         if self.is_writable:

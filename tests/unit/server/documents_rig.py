@@ -91,7 +91,7 @@ class FakePeer:
             self.payloads.append(frames[start : start + length])
             frames = frames[start + length :]
 
-    def offer_framed(self, frames: bytes) -> bool:
+    def offer_framed(self, frames: bytes, *, at_once: bool = False) -> bool:
         if self.is_writable:
             self.send_framed(frames)
         return self.is_writable

@@ -546,6 +546,19 @@ async def test_who_acknowledges_is_tracked_and_told_to_resync(rig: DocumentsRig)
     assert rig.documents.connection_count == 0
 
 
+async def test_a_snapshot_is_taken_behind_what_is_being_sent() -> None:
+    rig = DocumentsRig(open_memory(), DocumentOptions(snapshot_update_count=1))
+    author, reader = rig.cable_joined(), rig.cable_joined()
+    (first,) = yjs_updates("a" * 100)
+    author.update(first)
+    counts: list[int] = []
+    rig.documents.when_durable(lambda _: counts.append(rig.documents.counters.snapshot_count))
+    await rig.settle()
+    assert len(reader.take()) == 1
+    assert (counts, rig.documents.counters.snapshot_count) == ([0], 1)
+    await rig.committer.close()
+
+
 async def test_the_stream_is_held_for_who_acknowledges() -> None:
     rig = DocumentsRig(open_memory(), DocumentOptions(snapshot_update_count=1))
     author, reader = rig.cable_joined(), rig.cable_joined()

@@ -219,6 +219,41 @@ async def test_low_space_refuses_new_messages_until_there_is_more(rig: Rig) -> N
     ]
 
 
+async def test_low_space_is_seen_with_the_next_batch_and_so_is_more(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_IDLE_SECONDS", 3_600)
+    house = House(rig, Settings(store_free_bytes_min=8_000))
+    looks = 0
+
+    def free_bytes() -> int:
+        nonlocal looks
+        looks += 1
+        return house.free_bytes
+
+    monkeypatch.setattr(house.keeping, "_free_bytes", free_bytes)
+
+    async def write() -> int:
+        await asyncio.sleep(0.05)
+        looks_before = looks
+        house.free_bytes = 100
+        rig.store.create(QUEUE, StreamKind.QUEUE, 10, rig.now_ms)
+        await rig.committer.durable()
+        return looks_before
+
+    writing = asyncio.create_task(write())
+    was_short = False
+
+    def is_over() -> bool:
+        nonlocal was_short
+        if rig.queues.shortage is not None:
+            was_short, house.free_bytes = True, 9_000
+        return was_short and rig.queues.shortage is None
+
+    await house.run_until(is_over)
+    assert await writing == 1, "nothing was written: nobody can have run out of room"
+
+
 async def test_new_damage_is_logged_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     found = [Damage("runs/1", 7, "a row fails its checksum", QUEUE, 3, 1)]
     stats = rig.store.stats()

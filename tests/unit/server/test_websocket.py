@@ -29,6 +29,30 @@ def test_what_is_sent_in_one_turn_is_one_write() -> None:
     assert rig.transport.writes[1:] == [shared]
 
 
+def test_an_offer_without_company_is_written_at_once_and_never_overtakes() -> None:
+    rig = SocketRig()
+    one, two, three = (frame(each, is_text=False) for each in (b"one", b"two", b"three"))
+    assert rig.socket.offer_framed(one, at_once=True)
+    assert rig.transport.writes == [one]
+    rig.socket.send_framed(two)
+    assert rig.socket.offer_framed(three, at_once=True)
+    assert rig.transport.writes == [one]
+    rig.loop.pass_time()
+    assert rig.transport.writes == [one, two + three]
+
+
+def test_an_offer_at_once_is_refused_by_who_does_not_read() -> None:
+    rig = SocketRig(room=0, waiting_bytes_max=1_000)
+    assert rig.socket.offer_framed(b"a" * 900, at_once=True)
+    assert rig.socket.offer_framed(b"b" * 900, at_once=True)
+    assert not rig.socket.offer_framed(b"c", at_once=True)
+    assert rig.socket.waiting_bytes == 1_800
+    rig.transport.take(1_800)
+    assert rig.socket.offer_framed(b"d", at_once=True)
+    rig.socket.close(1000)
+    assert not rig.socket.offer_framed(b"e", at_once=True)
+
+
 def test_a_ping_is_answered_with_what_it_brought() -> None:
     rig = SocketRig()
     rig.receive(masked(b"are you there?", 0x89))

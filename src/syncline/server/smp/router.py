@@ -72,6 +72,7 @@ class SmpRouter:
         )
         # Of deletions that a crash cut off, the first ones; `keep_house` has the rest.
         self._dispatch.erasing.finish_some()
+        self._erased_batch_count = -1
 
     # For the transport.
 
@@ -151,7 +152,10 @@ class SmpRouter:
     def keep_house(self) -> None:
         """Every second or so: what nobody waits for reaches the disk, and what is left is done."""
         self._parts.notifications.expire(self._outside.clock_ms())
-        self._dispatch.erasing.finish_some()
+        batch_count = self._outside.records_committer.stats.batch_count
+        if batch_count != self._erased_batch_count and not self._dispatch.erasing.finish_some():
+            # No deletion is left, and none comes without a batch.
+            self._erased_batch_count = batch_count
         self._dispatch.reconciling.keep_house()
         self._outside.records_committer.flush()
 

@@ -225,6 +225,26 @@ async def test_deletions_for_which_the_log_had_no_room_are_finished_later(
     assert smp.records.deleted_queues(10) == []
 
 
+async def test_deletions_are_looked_for_only_after_something_changed(
+    smp: RouterRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[int] = []
+    deleted_queues = smp.records.deleted_queues
+
+    def looked(count: int) -> list[StreamId]:
+        looks.append(count)
+        return deleted_queues(count)
+
+    monkeypatch.setattr(smp.records, "deleted_queues", looked)
+    for _ in range(3):
+        smp.router.keep_house()
+    assert len(looks) == 1
+    await smp.connect().create()
+    for _ in range(3):
+        smp.router.keep_house()
+    assert len(looks) == 2
+
+
 async def test_a_queue_without_messages_is_a_record_only(smp: RouterRig) -> None:
     recipient, sender = smp.connect(), smp.connect()
     queue = await recipient.create()

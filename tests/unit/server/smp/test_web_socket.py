@@ -65,7 +65,7 @@ class Peer:
     def send_framed(self, frames: bytes) -> None:
         raise AssertionError
 
-    def offer_framed(self, frames: bytes) -> bool:
+    def offer_framed(self, frames: bytes, *, at_once: bool = False) -> bool:
         raise AssertionError
 
     def keep_warm(self, frames: bytes) -> None:
