@@ -6,6 +6,7 @@
 - Connections are counted in all and per address; of IPv6 the first 64 bits are the address, since
   whoever has one of those has them all.
 - What was sent in one turn of the loop is written at its end, for all connections together.
+- What waits for all readers together is bounded: those are cut off that have most waiting.
 - One timer watches over silence, and only while there is a connection. It turns a wheel: each
   connection stands in the slot of the moment at which something could be due for it, and is not
   looked at before. One that shows life is moved on once an interval and costs nothing else.
@@ -17,6 +18,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from syncline.server import frames
+from syncline.server.all_waiting import AllWaiting
 from syncline.server.faces import Accepted, Face, Rejected, Upgrade
 from syncline.server.handshake import refuse_origin
 from syncline.server.origins import normal_origin
@@ -46,6 +48,7 @@ class WebSockets:
         self._connections: dict[WebSocket, str] = {}
         self._per_address: Counter[str] = Counter()
         self._unflushed: list[WebSocket] = []
+        self._waiting = AllWaiting(limits.all_waiting_bytes_max)
         self._heartbeat: asyncio.TimerHandle | None = None
         self._slot_seconds = limits.heartbeat_seconds / _SLOTS_PER_HEARTBEAT
         self._slots: dict[int, dict[WebSocket, None]] = {}
@@ -102,6 +105,7 @@ class WebSockets:
             self._limits if entrance is None else entrance.limits,
             asyncio.get_running_loop(),
             flush_soon=self._flush_soon,
+            on_waiting=self._waiting.saw,
             on_lost=self._forget,
         )
         address = address_key(upgrade.remote)
@@ -148,6 +152,7 @@ class WebSockets:
 
     def _forget(self, socket: WebSocket) -> None:
         address = self._connections.pop(socket)
+        self._waiting.forget(socket)
         if (slot := self._slots.get(socket.slot)) is not None:
             slot.pop(socket, None)
         self._per_address[address] -= 1

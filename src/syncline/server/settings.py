@@ -289,6 +289,13 @@ class Settings:
         1_024 * MIB,
         "bytes that may wait for a reader; above it nothing more is sent to it",
     )
+    websocket_all_waiting_bytes_max: int = _number(
+        "websocket.all_waiting_bytes_max",
+        512 * MIB,
+        64 * MIB,
+        1_024 * 1_024 * MIB,
+        "bytes that may wait for all readers; above it those are cut off that have most waiting",
+    )
     websocket_slow_seconds_max: int = _number(
         "websocket.slow_seconds_max",
         10,
@@ -430,6 +437,7 @@ class Settings:
             connections_per_address_max=self.websocket_connections_per_address_max,
             heartbeat_seconds=self.websocket_heartbeat_seconds,
             waiting_bytes_max=self.websocket_waiting_bytes_max,
+            all_waiting_bytes_max=self.websocket_all_waiting_bytes_max,
             slow_seconds_max=self.websocket_slow_seconds_max,
             close_seconds_max=self.websocket_close_seconds_max,
             messages_per_second=self.websocket_messages_per_second,

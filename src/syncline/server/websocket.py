@@ -6,7 +6,7 @@
   large read, so that one sender does not keep the others waiting; what has been read meanwhile is
   less than one read of the transport.
 - A reader that takes nothing costs `waiting_bytes_max` and one message, and for
-  `slow_seconds_max` only.
+  `slow_seconds_max` only; all of them together cost `all_waiting_bytes_max`.
 - The handler hears `closed` once, as soon as the connection carries no more messages; ending the
   transport may take until `close_seconds_max`, then it is cut off.
 """
@@ -57,6 +57,7 @@ class WebSocketLimits:
     connections_per_address_max: int = 1_024
     heartbeat_seconds: float = 20.0
     waiting_bytes_max: int = 4 * MIB
+    all_waiting_bytes_max: int = 512 * MIB
     slow_seconds_max: float = 10.0
     close_seconds_max: float = 5.0
     messages_per_second: int = 5_000
@@ -80,6 +81,7 @@ class WebSocket(asyncio.Protocol):
         "_limits",
         "_loop",
         "_on_lost",
+        "_on_waiting",
         "_outgoing",
         "_outgoing_bytes",
         "_overrun_bytes",
@@ -104,6 +106,7 @@ class WebSocket(asyncio.Protocol):
         loop: asyncio.AbstractEventLoop,
         *,
         flush_soon: Callable[["WebSocket"], object],
+        on_waiting: Callable[["WebSocket", int], object],
         on_lost: Callable[["WebSocket"], object],
     ) -> None:
         self._loop = loop
@@ -112,6 +115,7 @@ class WebSocket(asyncio.Protocol):
         self._remote = remote
         self._limits = limits
         self._soon = flush_soon
+        self._on_waiting = on_waiting
         self._on_lost = on_lost
         # No more messages; then, no more transport.
         self._has_ended = False
@@ -379,6 +383,8 @@ class WebSocket(asyncio.Protocol):
         self._written_bytes += size
         self._told_at = self._loop.time()
         self._transport.write(data)
+        if waiting_bytes := self._transport.get_write_buffer_size():
+            self._on_waiting(self, waiting_bytes)
 
     def _tell_drained(self) -> None:
         if self.is_writable:

@@ -193,6 +193,7 @@ class SocketRig:
         self.handler = RecordingHandler()
         self.limits = WebSocketLimits(**limits)
         self.lost: list[WebSocket] = []
+        self.waiting: list[int] = []
         self.socket = WebSocket(
             cast(asyncio.Transport, self.transport),
             self.handler,
@@ -200,6 +201,7 @@ class SocketRig:
             self.limits,
             cast(asyncio.AbstractEventLoop, self.loop),
             flush_soon=lambda socket: self.loop.call_soon(socket.flush),
+            on_waiting=lambda _socket, waiting_bytes: self.waiting.append(waiting_bytes),
             on_lost=self.lost.append,
         )
         self.transport.protocol = self.socket

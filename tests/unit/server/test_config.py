@@ -160,6 +160,7 @@ def test_limits_reach_the_websockets() -> None:
         "websocket.connections_per_address_max": "2",
         "websocket.heartbeat_seconds": "7",
         "websocket.waiting_bytes_max": "70000",
+        "websocket.all_waiting_bytes_max": "70000000",
         "websocket.slow_seconds_max": "8",
         "websocket.close_seconds_max": "9",
         "websocket.messages_per_second": "10",

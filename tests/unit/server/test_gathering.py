@@ -169,3 +169,14 @@ async def test_who_shows_life_is_looked_at_once_an_interval() -> None:
     assert 8 <= len(looks) <= 11
     socket.connection_lost(None)
     assert not any(sockets._slots.values()), "who left is not kept"
+
+
+async def test_what_waits_for_all_readers_together_is_bounded() -> None:
+    sockets = WebSockets(WebSocketLimits(all_waiting_bytes_max=1_000))
+    sockets.register("/sync", face)
+    (first, first_transport), (second, second_transport) = opened(sockets), opened(sockets)
+    first_transport.room = second_transport.room = 0
+    assert first.offer_framed(b"x" * 600, at_once=True)
+    assert second.offer_framed(b"x" * 500, at_once=True)
+    assert (first_transport.was_aborted, second_transport.was_aborted) == (True, False)
+    assert sockets.connection_count == 1

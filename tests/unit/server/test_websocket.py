@@ -261,6 +261,17 @@ def test_an_offer_is_taken_exactly_while_the_reader_is_writable() -> None:
     assert not rig.socket.offer_framed(b"f")
 
 
+def test_what_a_write_leaves_waiting_is_told() -> None:
+    rig = SocketRig(room=1_000)
+    rig.socket.send_framed(b"a" * 900)
+    rig.loop.pass_time()
+    assert rig.waiting == []
+    rig.socket.offer_framed(b"b" * 300, at_once=True)
+    rig.socket.send_framed(b"c" * 50)
+    rig.loop.pass_time()
+    assert rig.waiting == [200, 250]
+
+
 def test_drained_comes_also_if_all_of_it_was_taken_at_once() -> None:
     rig = SocketRig(waiting_bytes_max=1_000)
     rig.socket.send(b"x" * 2_000, is_text=False)
