@@ -43,6 +43,8 @@ _JOB_PAUSE_SECONDS = 0.02
 _BUSY_SECONDS = 0.005
 _ACK_SECONDS_MAX = 0.02
 _WORD_COUNTS = {b"XADD": 5, b"XRANGE": 6, b"XDEL": 3, b"XLEN": 2, b"PING": 1}
+# The reader moves what it has not read yet to its beginning after each command.
+_FED_BYTES = 32_768
 _NAMES_MAX = 1_000_000
 _IDS_MAX = 65_536
 
@@ -197,16 +199,17 @@ class Face(asyncio.Protocol):
         self._transport.resume_reading()
 
     def data_received(self, data: bytes) -> None:
-        self._reader.feed(data)
-        gets = self._reader.gets
+        feed, gets = self._reader.feed, self._reader.gets
         name = b""
         row: list[list[bytes]] = []
         try:
-            while (words := gets()) is not False:
-                if words[0] != name:
-                    self._handle(name, row)
-                    name, row = words[0], []
-                row.append(words)
+            for start in range(0, len(data), _FED_BYTES):
+                feed(data, start, min(_FED_BYTES, len(data) - start))
+                while (words := gets()) is not False:
+                    if words[0] != name:
+                        self._handle(name, row)
+                        name, row = words[0], []
+                    row.append(words)
         except hiredis.ProtocolError:
             self._transport.abort()
             return
