@@ -31,7 +31,17 @@ def written(client: int, letters: str) -> list[bytes]:
 
 
 SINGLE = written(7, "typed") + written(8, "too")
-OTHERS = [*SINGLE, pycrdt.merge_updates(*SINGLE), pycrdt.merge_updates(*SINGLE[::2])]
+# The second one hangs a child on a character of the first: it passes, and cannot be applied.
+UNFOLDABLE = [
+    bytes.fromhex("0101020004010174016100"),
+    bytes.fromhex("0103020104010174016128010174016b017e29000201016b0167760000"),
+]
+OTHERS = [
+    *SINGLE,
+    *UNFOLDABLE,
+    pycrdt.merge_updates(*SINGLE),
+    pycrdt.merge_updates(*SINGLE[::2]),
+]
 HONEST_UPDATES = written(HONEST, "kept")
 
 changes = st.lists(st.tuples(st.integers(0, 500), st.integers(0, 255)), max_size=3)
