@@ -1,4 +1,4 @@
-"""Memory of a server: the proportional set of its process and of all that it started."""
+"""Memory of a server: the proportional set of its process, alone or with all that it started."""
 
 from pathlib import Path
 
@@ -7,10 +7,11 @@ from bench.support.processes import family
 
 def memory_bytes(pid: int) -> int:
     """Shared pages count by their share, so a forked child does not count twice."""
-    return sum(_proportional_bytes(each) for each in family(pid))
+    return sum(process_memory_bytes(each) for each in family(pid))
 
 
-def _proportional_bytes(pid: int) -> int:
+def process_memory_bytes(pid: int) -> int:
+    """Of the process alone."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:  # it has ended

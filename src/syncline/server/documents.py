@@ -114,6 +114,8 @@ class Documents:
         self._grouping = Grouping(self.options.group_ms)
         self._group_timer: asyncio.TimerHandle | None = None
         self._has_asked = False
+        # When the newest update of the next batch came.
+        self._newest_at = 0.0
         # Received and not looked at yet.
         self._arrived: list[tuple[Callable[[bytes], None], bytes]] = []
         # The disk does not keep up: whoever sends mutations should pause.
@@ -284,6 +286,7 @@ class Documents:
             self._ask_for_batch()
         self._dirty[document] = result
         self._dirty_count += 1
+        self._newest_at = self._loop.time()
         return None
 
     def take_later(self, take: Callable[[bytes], None], update: bytes) -> None:
@@ -294,6 +297,7 @@ class Documents:
         Whatever else comes from the same connection has to wait for it: see `take_arrived`.
         """
         self._arrived.append((take, update))
+        self._newest_at = self._loop.time()
         if len(self._arrived) >= ARRIVED_COUNT_MAX:
             self.take_arrived()
         elif not self._has_asked:
@@ -333,8 +337,7 @@ class Documents:
             self._committer.ask()
 
     def _look_for_company(self) -> None:
-        update_count = self._dirty_count + len(self._arrived)
-        seconds = self._grouping.more_seconds(update_count, self._loop.time())
+        seconds = self._grouping.more_seconds(self._newest_at, self._loop.time())
         if seconds:
             self._group_timer = self._loop.call_later(seconds, self._look_for_company)
         else:

@@ -18,8 +18,8 @@ _COMPANY_FEW = 0.75
 _COMPANY_SOME = 2
 # So many that share a sync are enough.
 _COMPANY = 20
-# One look without anybody may be chance.
-_SILENT_COUNT_MAX = 2
+# Timers are no finer than this.
+_LOOK_SECONDS = 0.001
 # How much the newest batch counts for the rate, and the shortest time that it is said to cover.
 _NEWEST_PART = 0.125
 _SECONDS_MIN = 0.001
@@ -32,29 +32,24 @@ class Grouping:
         """`group_ms`: batches are held back for so long at most, for one update alone a quarter."""
         self._longest_seconds = group_ms / 1_000
         self._shortest_seconds = self._longest_seconds / 4
-        self._look_seconds = self._longest_seconds / 8
         self._taken_at = 0.0
         self._next_at = 0.0
         self._updates_per_second = 0.0
         self._unwaited_count = 0
         self._has_waited = False
-        # Updates that waited at the last look, and how many looks it is since more have come.
-        self._seen_count = 0
-        self._silent_count = 0
 
     def wait_seconds(self, now: float) -> float:
         """For the update that comes now, as the first since the last batch; then look again."""
         self._has_waited = self._next_at > now and not self._unwaited_count
-        self._seen_count, self._silent_count = 1, 0
-        return min(self._next_at - now, self._look_seconds) if self._has_waited else 0.0
+        return min(self._next_at - now, self._shortest_seconds) if self._has_waited else 0.0
 
-    def more_seconds(self, update_count: int, now: float) -> float:
-        """At a look, when so many wait: 0 if the batch should go now."""
-        self._silent_count = self._silent_count + 1 if update_count == self._seen_count else 0
-        if now >= self._next_at or self._silent_count == _SILENT_COUNT_MAX:
-            return 0.0
-        self._seen_count = update_count
-        return min(self._next_at - now, self._look_seconds)
+    def more_seconds(self, newest_at: float, now: float) -> float:
+        """At a look, when the newest update came then: 0 if the batch should go now.
+
+        If nobody came for as long as the shortest gap nobody will.
+        """
+        seconds = min(self._next_at, newest_at + self._shortest_seconds) - now
+        return max(seconds, _LOOK_SECONDS) if seconds >= _LOOK_SECONDS / 2 else 0.0
 
     def taken(self, update_count: int, now: float) -> None:
         """So many updates are in the batch that is written now."""
