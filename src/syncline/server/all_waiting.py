@@ -26,6 +26,9 @@ class AllWaiting:
             self._look_again()
             self._cut_off()
 
+    def __contains__(self, reader: Waits) -> bool:
+        return reader in self._seen
+
     def forget(self, reader: Waits) -> None:
         self._seen_bytes -= self._seen.pop(reader, 0)
 

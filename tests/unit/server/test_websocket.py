@@ -217,6 +217,15 @@ def test_what_was_sent_keeps_warm_too_and_who_does_not_read_is_let_be() -> None:
     assert stuck.socket.waiting_bytes == 2_000
 
 
+def test_a_ping_that_finds_no_room_is_sent_when_there_is() -> None:
+    rig = SocketRig(room=0, heartbeat_seconds=20, waiting_bytes_max=1_000, slow_seconds_max=999)
+    rig.socket.send_framed(b"x" * 2_000)
+    rig.loop.pass_time(20)
+    rig.socket.beat(rig.loop.now)
+    rig.loop.pass_time()
+    assert rig.sent == b"x" * 2_000 + ping_frame()
+
+
 def test_who_is_not_listened_to_is_not_silent() -> None:
     rig = SocketRig(heartbeat_seconds=20)
     rig.socket.pause_reading()

@@ -10,6 +10,7 @@ import pytest
 from syncline.errors import NotAuthorizedError, StoreFullError
 from syncline.server.faces import Rejected, Upgrade
 from syncline.server.frames import frame
+from syncline.server.grouping import Grouping
 from syncline.server.open_document import DocumentOptions
 from syncline.wire import awareness, yjs
 from tests.unit.server.documents_rig import (
@@ -563,3 +564,31 @@ async def test_while_the_disk_does_not_keep_up_nothing_more_is_read(
         assert client.peer.is_paused
         await rig.settle()
     assert not client.peer.is_paused
+
+
+async def test_updates_that_are_put_off_are_company_for_one_another(
+    rig: DocumentsRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each that comes is the newest, whether it was looked at by now or not."""
+    looks: list[float] = []
+    has_looked = asyncio.Event()
+
+    class Patient(Grouping):
+        def wait_seconds(self, now: float) -> float:
+            return 0.001
+
+        def more_seconds(self, newest_at: float, now: float) -> float:
+            looks.append(newest_at)
+            has_looked.set()
+            return 0.0
+
+    monkeypatch.setattr(rig.documents, "_grouping", Patient(20))
+    began = asyncio.get_running_loop().time()
+    first, second = yjs_updates("a", "b")
+    writer = rig.yjs_joined()
+    writer.update(first)
+    writer.update(second)
+    async with asyncio.timeout(10):
+        await has_looked.wait()
+    assert looks[0] >= began
+    await rig.settle()

@@ -218,6 +218,8 @@ async def test_deletions_for_which_the_log_had_no_room_are_finished_later(
         patched.setattr(smp.store, "delete", refuse)
         assert await recipient.ask(Del(), queue.recipient_id, queue.key) == Ok()
         await smp.settle()
+        smp.router.keep_house()
+        await smp.settle()
     assert smp.records.deleted_queues(10) == [queue.recipient_id]
     smp.router.keep_house()
     await smp.settle()
