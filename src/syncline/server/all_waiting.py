@@ -26,9 +26,6 @@ class AllWaiting:
             self._look_again()
             self._cut_off()
 
-    def __contains__(self, reader: Waits) -> bool:
-        return reader in self._seen
-
     def forget(self, reader: Waits) -> None:
         self._seen_bytes -= self._seen.pop(reader, 0)
 
@@ -38,9 +35,8 @@ class AllWaiting:
         self._seen_bytes = sum(self._seen.values())
 
     def _cut_off(self) -> None:
-        by_waiting = sorted(self._seen, key=self._seen.__getitem__)
         while self._seen_bytes > self._bytes_max:
-            slowest = by_waiting.pop()
+            slowest = max(self._seen, key=self._seen.__getitem__)
             self.forget(slowest)
             # A goodbye would wait behind all that it does not read.
             slowest.abort()

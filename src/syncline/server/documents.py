@@ -124,6 +124,7 @@ class Documents:
         # Documents that need upkeep, each with the time from which on to look at it.
         self._due_ms: dict[OpenDocument, int] = {}
         self._timer: asyncio.TimerHandle | None = None
+        # To be taken in a turn of its own.
         self._snapshots_due: set[OpenDocument] = set()
 
     # Connections.

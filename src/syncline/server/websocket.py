@@ -417,6 +417,9 @@ class WebSocket(asyncio.Protocol):
         self._outgoing.append(last)
         self._outgoing_bytes += len(last)
         self.flush()
+        if self._has_ended:
+            # Those last bytes were too many for all together, and this one was cut off for it.
+            return
         self._end_messages(code, reason)
         self._close_deadline = self._loop.call_later(
             self._limits.close_seconds_max, self._transport.abort

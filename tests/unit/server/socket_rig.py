@@ -194,6 +194,7 @@ class SocketRig:
         self.limits = WebSocketLimits(**limits)
         self.lost: list[WebSocket] = []
         self.waiting: list[int] = []
+        self.on_waiting: Callable[[], object] = lambda: None
         self.socket = WebSocket(
             cast(asyncio.Transport, self.transport),
             self.handler,
@@ -201,11 +202,15 @@ class SocketRig:
             self.limits,
             cast(asyncio.AbstractEventLoop, self.loop),
             flush_soon=lambda socket: self.loop.call_soon(socket.flush),
-            on_waiting=lambda _socket, waiting_bytes: self.waiting.append(waiting_bytes),
+            on_waiting=self._note_waiting,
             on_lost=self.lost.append,
         )
         self.transport.protocol = self.socket
         self.socket.start()
+
+    def _note_waiting(self, _socket: WebSocket, waiting_bytes: int) -> None:
+        self.waiting.append(waiting_bytes)
+        self.on_waiting()
 
     def receive(self, data: bytes) -> None:
         assert self.transport.is_reading, "nobody reads"

@@ -180,6 +180,6 @@ async def test_what_waits_for_all_readers_together_is_bounded() -> None:
     assert second.offer_framed(b"x" * 500, at_once=True)
     assert (first_transport.was_aborted, second_transport.was_aborted) == (True, False)
     assert sockets.connection_count == 1
-    assert second in sockets._waiting
+    assert second in sockets._waiting._seen
     second.abort()
-    assert second not in sockets._waiting, "nobody is kept who has gone"
+    assert second not in sockets._waiting._seen, "nobody is kept who has gone"

@@ -281,6 +281,15 @@ def test_what_a_write_leaves_waiting_is_told() -> None:
     assert rig.waiting == [200, 250]
 
 
+def test_who_is_cut_off_while_it_says_goodbye_ends_once() -> None:
+    rig = SocketRig(room=0)
+    rig.on_waiting = lambda: rig.socket.abort()
+    rig.socket.close(1001, "going_away: the router stops")
+    rig.loop.pass_time(60)
+    assert rig.handler.ends == [(1006, "")]
+    assert (rig.transport.was_aborted, rig.lost) == (True, [rig.socket])
+
+
 def test_drained_comes_also_if_all_of_it_was_taken_at_once() -> None:
     rig = SocketRig(waiting_bytes_max=1_000)
     rig.socket.send(b"x" * 2_000, is_text=False)

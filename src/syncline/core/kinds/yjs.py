@@ -18,7 +18,8 @@ from syncline.errors import InvalidMutationError
 _EMPTY = b"\x00\x00"
 _KNOWS_NOTHING = b"\x00"
 # Updates that are merged before the document takes them in as one, at a quarter of the price of
-# each by itself. More gain nothing, and what a document takes in at once grows with its square.
+# each by itself. More gain nothing, and the memory for what is taken in at once grows with its
+# square.
 _TOGETHER: Final = 32
 
 _encode = msgspec.msgpack.Encoder().encode
