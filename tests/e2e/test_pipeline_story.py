@@ -41,6 +41,7 @@ from tests.e2e.story_stage import (
 )
 from tests.e2e.story_tampering import copy_without
 from tests.e2e.story_tampering import rows_of as rows_of_log
+from tests.e2e.telling import run_telling
 
 SPARK_SECONDS = 600
 # Little data: what counts is how soon Spark is there.
@@ -55,14 +56,8 @@ SPARK = (
 
 def pipeline(*words: str | Path) -> dict[str, Any]:
     """A verb of the pipeline, in a process of its own."""
-    ran = subprocess.run(
-        [*COMMAND, "pipeline", *map(str, words), *SPARK, "--json"],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=SPARK_SECONDS,
-        check=False,
-    )
+    command = [*COMMAND, "pipeline", *map(str, words), *SPARK, "--json"]
+    ran = run_telling(command, environment(), SPARK_SECONDS)
     # 1: something is wrong, as it should be.
     assert ran.returncode in (0, 1), ran.stderr
     assert ran.stdout, ran.stderr

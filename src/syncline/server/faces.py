@@ -41,8 +41,8 @@ class Peer(Protocol):
     def is_writable(self) -> bool:
         """Whether more may be sent now; once it is not, `drained` tells when it is again.
 
-        One message may always go beyond the limit. A handler that goes on regardless has its
-        connection closed as slow once another limit's worth is waiting.
+        That is at half of the limit, so that one more message fits. A handler that goes on
+        regardless has its connection closed as slow once a whole limit's worth is beyond that.
         """
         ...
 

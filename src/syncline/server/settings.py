@@ -287,7 +287,7 @@ class Settings:
         4 * MIB,
         64 * KIB,
         1_024 * MIB,
-        "bytes that may wait for a reader; above it nothing more is sent to it",
+        "bytes that a reader may cost; from half of them on nothing more is sent to it",
     )
     websocket_all_waiting_bytes_max: int = _number(
         "websocket.all_waiting_bytes_max",

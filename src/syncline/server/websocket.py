@@ -5,8 +5,10 @@
 - Reading is held back by the handler, by the rate of the connection, and between portions of a
   large read, so that one sender does not keep the others waiting; what has been read meanwhile is
   less than one read of the transport.
-- A reader that takes nothing costs `waiting_bytes_max` and one message, and for
-  `slow_seconds_max` only; all of them together cost `all_waiting_bytes_max`.
+- A reader that takes nothing costs `waiting_bytes_max`, and for `slow_seconds_max` only: from half
+  of that on it is sent nothing more, the rest is for the last message and for what the heap keeps
+  around it. One that asks on and on without reading is cut off when as much again waits for it. All
+  of them together cost `all_waiting_bytes_max`.
 - The handler hears `closed` once, as soon as the connection carries no more messages; ending the
   transport may take until `close_seconds_max`, then it is cut off.
 """
@@ -70,6 +72,7 @@ class WebSocket(asyncio.Protocol):
     __slots__ = (
         "_allowance",
         "_close_deadline",
+        "_enough_bytes",
         "_handler",
         "_has_ended",
         "_heard_at",
@@ -91,7 +94,6 @@ class WebSocket(asyncio.Protocol):
         "_soon",
         "_told_at",
         "_transport",
-        "_waiting_bytes_max",
         "_warm_frames",
         "_written_bytes",
         "slot",
@@ -133,7 +135,7 @@ class WebSocket(asyncio.Protocol):
         self._held_back = 0
         self._held: list[Incoming] = []
 
-        self._waiting_bytes_max = limits.waiting_bytes_max
+        self._enough_bytes = limits.waiting_bytes_max // 2
         self._outgoing: list[bytes] = []
         self._outgoing_bytes = 0
         self._written_bytes = 0
@@ -141,9 +143,7 @@ class WebSocket(asyncio.Protocol):
         self._overrun_bytes = 0
         self._slow_deadline: asyncio.TimerHandle | None = None
         self._close_deadline: asyncio.TimerHandle | None = None
-        transport.set_write_buffer_limits(
-            high=limits.waiting_bytes_max, low=limits.waiting_bytes_max // 2
-        )
+        transport.set_write_buffer_limits(high=self._enough_bytes, low=self._enough_bytes // 2)
 
     # What the handler may do.
 
@@ -162,7 +162,7 @@ class WebSocket(asyncio.Protocol):
         return (
             not self._has_ended
             and not self._is_full
-            and self.waiting_bytes <= self._waiting_bytes_max
+            and self.waiting_bytes <= self._enough_bytes
         )
 
     def send(self, payload: bytes, *, is_text: bool) -> None:
@@ -177,7 +177,7 @@ class WebSocket(asyncio.Protocol):
                 self._write(frames, len(frames))
                 return True
             self._soon(self)
-        elif self.waiting_bytes > self._waiting_bytes_max:
+        elif self.waiting_bytes > self._enough_bytes:
             return False
         self._outgoing.append(frames)
         self._outgoing_bytes += len(frames)
@@ -186,9 +186,9 @@ class WebSocket(asyncio.Protocol):
     def send_framed(self, frames: bytes) -> None:
         if self._has_ended:
             return
-        if self._is_full or self._outgoing_bytes > self._waiting_bytes_max:
+        if self._is_full or self._outgoing_bytes > self._enough_bytes:
             self._overrun_bytes += len(frames)
-            if self._overrun_bytes > self._waiting_bytes_max:
+            if self._overrun_bytes > self._limits.waiting_bytes_max:
                 self._cut_off_slow()
                 return
         if not self._outgoing:
@@ -286,7 +286,7 @@ class WebSocket(asyncio.Protocol):
         outgoing.clear()
         self._outgoing_bytes = 0
         self._write(data, size)
-        if size > self._waiting_bytes_max and not self._is_full:
+        if size > self._enough_bytes and not self._is_full:
             # The other side took all of it, so nobody else will say that there is room.
             self._overrun_bytes = 0
             self._loop.call_soon(self._tell_drained)
