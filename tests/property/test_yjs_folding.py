@@ -1,5 +1,6 @@
 """Whatever passes the check of an update can be folded, together with whatever else has passed."""
 
+from random import Random
 from typing import Any
 
 import pycrdt
@@ -79,3 +80,51 @@ def test_what_one_client_sends_costs_no_other_its_text(
     seen = pycrdt.Doc[Any]()
     seen.apply_update(YjsFolding(folding.state()).updates_since(b"\x00")[0])
     assert str(seen.get("honest", type=pycrdt.Text)) == "kept"
+
+
+def edited_together(chance: Random) -> list[bytes]:
+    """Updates of editors who sometimes hear of one another, in the order in which they were made."""
+    updates: list[bytes] = []
+    editors = [pycrdt.Doc[Any](client_id=client) for client in range(1, chance.randint(2, 4))]
+    for editor in editors:
+        editor.observe(lambda event: updates.append(event.update))
+    for _ in range(chance.randint(2, 60)):
+        editor = chance.choice(editors)
+        text = editor.get("t", type=pycrdt.Text)
+        length = len(text)
+        if length and chance.random() < 0.3:
+            start = chance.randrange(length)
+            del text[start : min(length, start + 3)]
+        else:
+            text.insert(chance.randint(0, length), chance.choice(["a", "bc", "def"]))
+        if chance.random() < 0.3:
+            other = chance.choice(editors)
+            if other is not editor:
+                other.apply_update(editor.get_update(other.get_state()))
+    return updates
+
+
+def text_after(updates: list[bytes]) -> str:
+    document = pycrdt.Doc[Any]()
+    for update in updates:
+        document.apply_update(update)
+    return str(document.get("t", type=pycrdt.Text))
+
+
+# A document of the library that takes them in one by one ends with another text now and then.
+@settings(max_examples=200)
+@given(st.randoms(use_true_random=False))
+def test_updates_in_any_order_and_more_than_once_make_the_text_that_was_written(
+    chance: Random,
+) -> None:
+    made = edited_together(chance)
+    sent = [*made, *chance.choices(made, k=chance.randint(0, 10))]
+    chance.shuffle(sent)
+    folding = YjsFolding()
+    while sent:
+        count = chance.randint(1, 70)
+        folding.apply_all(sent[:count])
+        del sent[:count]
+        if chance.random() < 0.5:
+            folding = YjsFolding(folding.state())
+    assert text_after([folding.shown()]) == text_after(made)
