@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from threading import Timer
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -33,6 +34,7 @@ from syncline.pipeline.sources.source import (
 )
 from syncline.storage.base import commit
 from syncline.storage.files import DiskFiles, File
+from syncline.storage.folder import LOCK_NAME
 from syncline.storage.log import recovery
 from syncline.storage.log.runs import Run
 from syncline.storage.log.scan import WholeBatch, batches
@@ -109,6 +111,16 @@ def test_stopped_tail_is_read_whole_and_only_if_nobody_has_the_folder(tmp_path: 
     assert [row[2] for row in rows[-2:]] == [8, 4]
     messages = [row for row in rows if row[2] == 1 and row[4] == stream_id(2)]
     assert [row[5] for row in messages] == list(range(1, 121))
+
+
+def test_who_only_looks_at_a_stopped_folder_is_in_nobodys_way(tmp_path: Path) -> None:
+    router = busy_router(tmp_path / "data")
+    router.stop()
+    somebody = FILES.lock(f"{router.folder}/{LOCK_NAME}")
+    letting_go = Timer(0.05, somebody.release)
+    letting_go.start()
+    assert rows_read(router.folder, tail=Tail.STOPPED)
+    letting_go.join()
 
 
 def test_a_backup_gets_no_lock_by_being_read(tmp_path: Path) -> None:

@@ -15,13 +15,19 @@ the log of the folder that the backup was made of, what came after to one of its
 restored, a log id and a position name a record for ever.
 """
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 from typing import Final
 
-from syncline.errors import CorruptionError, ForeignFolderError, NewerFormatError
+from syncline.errors import (
+    CorruptionError,
+    ForeignFolderError,
+    NewerFormatError,
+    StoreLockedError,
+)
 from syncline.storage.files import File, Files
 from syncline.storage.folder import LOCK_NAME, read_format
 from syncline.storage.life import LogPart, log_parts, read_lives
@@ -39,6 +45,8 @@ from syncline.storage.log.run_rows import RunMeta
 from syncline.storage.log.scan import DamagedStretch, End, WholeBatch, batches, next_batch
 
 _KIND: Final = "log"
+_LOOK_COUNT: Final = 10
+_LOOK_PAUSE_SECONDS: Final = 0.02
 
 
 class Tail(StrEnum):
@@ -346,5 +354,14 @@ def _is_begun(files: Files, folder: str, number: int, segment_bytes: int, tag: i
 def _check_stopped(folder: LogFolder, files: Files) -> None:
     path = f"{folder.path}/{LOCK_NAME}"
     # A backup has none, and gets none by being looked at.
-    if files.exists(path):
-        files.lock(path).release()
+    if not files.exists(path):
+        return
+    for _ in range(_LOOK_COUNT - 1):
+        try:
+            files.lock(path).release()
+        except StoreLockedError:
+            # Maybe by somebody who only looks as well, and lets go at once.
+            time.sleep(_LOOK_PAUSE_SECONDS)
+        else:
+            return
+    files.lock(path).release()
