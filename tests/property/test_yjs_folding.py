@@ -83,7 +83,7 @@ def test_what_one_client_sends_costs_no_other_its_text(
 
 
 def edited_together(chance: Random) -> list[bytes]:
-    """Updates of editors who sometimes hear of one another, in the order in which they were made."""
+    """Updates of editors who sometimes hear of one another, in the order in which they came."""
     updates: list[bytes] = []
     editors = [pycrdt.Doc[Any](client_id=client) for client in range(1, chance.randint(2, 4))]
     for editor in editors:
