@@ -160,9 +160,7 @@ class WebSocket(asyncio.Protocol):
     @property
     def is_writable(self) -> bool:
         return (
-            not self._has_ended
-            and not self._is_full
-            and self.waiting_bytes <= self._enough_bytes
+            not self._has_ended and not self._is_full and self.waiting_bytes <= self._enough_bytes
         )
 
     def send(self, payload: bytes, *, is_text: bool) -> None:
