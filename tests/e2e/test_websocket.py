@@ -381,8 +381,8 @@ def test_a_reader_that_never_reads_costs_its_limit_and_is_cut_off(loop: str) -> 
         connect(server.url("/echo")) as other,
     ):
         raw.upgraded("/flood").send(masked(b"go"))
-        full = server.until(lambda stats: max(stats["waiting"]) > limit)
-        assert max(full["waiting"]) <= limit + 65_546
+        full = server.until(lambda stats: max(stats["waiting"]) > limit // 2)
+        assert max(full["waiting"]) <= limit
         other.send("others go on")
         assert other.recv(WAIT_SECONDS) == "others go on"
         stats = server.until(lambda stats: stats["sockets"] == 1)
@@ -473,7 +473,7 @@ def test_at_a_stop_nobody_waits_for_who_does_not_read() -> None:
     limits: dict[str, Any] = {"waiting_bytes_max": 100_000, "close_seconds_max": 1}
     with serving(**limits) as server, closing(server.raw()) as raw:
         raw.upgraded("/flood").send(masked(b"go"))
-        server.until(lambda stats: max(stats["waiting"]) > 100_000)
+        server.until(lambda stats: max(stats["waiting"]) > 50_000)
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(WAIT_SECONDS) == 0
 
