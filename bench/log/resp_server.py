@@ -13,19 +13,22 @@ wait: an acknowledgement is answered at once and is on the disk a moment later (
 at most), because one that is lost costs no more than a second delivery.
 
     python -m bench.log.resp_server --folder DATA --port N [--store log]
+
+`--store none` is the front alone, over queues in memory that store nothing (`bare_queues`).
 """
 
 import argparse
 import asyncio
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 from pathlib import Path
-from typing import cast
+from typing import Final, Protocol, cast
 
 import hiredis
 import uvloop
 
+from bench.log.bare_queues import BareQueues, NoCommitter
 from bench.log.ours import now_ms, open_ours
 from syncline.errors import (
     MalformedMessageError,
@@ -35,8 +38,11 @@ from syncline.errors import (
     UnknownQueueError,
 )
 from syncline.server.committer import Committer
-from syncline.storage.base import Store, StreamKind
+from syncline.server.waiters import Told
+from syncline.storage.base import Entry, Store, StreamKind, StreamState
 from syncline.values.ids import STREAM_ID_BYTES, StreamId
+
+NO_STORE: Final = "none"
 
 _JOB_PAUSE_SECONDS = 0.02
 # How long senders wait before upkeep that is behind is asked again.
@@ -73,10 +79,36 @@ class IdReplies(dict[int, bytes]):
         return reply
 
 
+class Queues(Protocol):
+    """What the front calls of a store."""
+
+    def create(self, stream: StreamId, kind: StreamKind, quota: int, now_ms: int) -> None: ...
+
+    def append(self, stream: StreamId, payload: bytes, now_ms: int) -> int: ...
+
+    def append_many(self, messages: Iterable[tuple[StreamId, bytes]], now_ms: int) -> list[int]: ...
+
+    def read_heads(self, streams: Iterable[StreamId]) -> list[Entry | None]: ...
+
+    def truncate_before(self, stream: StreamId, seq: int) -> None: ...
+
+    def truncate_many(self, positions: Iterable[tuple[StreamId, int]]) -> int: ...
+
+    def state(self, stream: StreamId) -> StreamState: ...
+
+
+class Commits(Protocol):
+    """What the front calls of a committer."""
+
+    def when_durable(self, told: Told) -> None: ...
+
+    def flush(self) -> None: ...
+
+
 class Turns:
     """What all connections have appended in this turn of the loop."""
 
-    def __init__(self, store: Store, committer: Committer) -> None:
+    def __init__(self, store: Queues, committer: Commits) -> None:
         self.store = store
         self.names = Names()
         self.messages: list[tuple[StreamId, bytes]] = []
@@ -343,20 +375,28 @@ async def keep_house(store: Store) -> None:
 
 
 async def serve(folder: str, port: int, kind: str) -> None:
+    if kind == NO_STORE:
+        await answer(BareQueues(), NoCommitter(), port)
+        return
     store = open_ours(Path(folder), kind=kind)
     committer = Committer.on_thread(store)
+    async with asyncio.TaskGroup() as tasks:
+        house = tasks.create_task(keep_house(store))
+        await answer(store, committer, port)
+        house.cancel()
+    await committer.close()
+    store.close()
+
+
+async def answer(store: Queues, committer: Commits, port: int) -> None:
+    """Until SIGTERM."""
     loop = asyncio.get_running_loop()
     turns = Turns(store, committer)
     stopping = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stopping.set)
     server = await loop.create_server(lambda: Face(turns), "127.0.0.1", port)
-    async with asyncio.TaskGroup() as tasks:
-        house = tasks.create_task(keep_house(store))
-        await stopping.wait()
-        house.cancel()
+    await stopping.wait()
     server.close()
-    await committer.close()
-    store.close()
 
 
 if __name__ == "__main__":

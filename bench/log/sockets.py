@@ -2,7 +2,8 @@
 
 Appends come from redis-benchmark, deliver+ack from `bench.log.resp_client`. Both servers answer an
 append only after their sync. Redis does so for an acknowledgement as well; ours answers it at once
-and writes it a moment later. Each run starts its server on an empty folder.
+and writes it a moment later. Each run starts its server on an empty folder. Beside them runs our
+front without a store: what it takes is Python's, whatever the store does.
 """
 
 import contextlib
@@ -18,6 +19,7 @@ from statistics import median
 from bench.log.http_rounds import measure_http
 from bench.log.plan import KB
 from bench.log.resp import check_stored_body, count_stored, make_queues
+from bench.log.resp_server import NO_STORE
 from bench.log.setting import Setting
 from bench.log.worker import OURS
 from bench.peers import nats, redis
@@ -47,10 +49,11 @@ Opener = Callable[[Path], AbstractContextManager[Server]]
 
 CONNECTIONS = 64
 _REDIS = "Redis"
+_BARE_FRONT = "front alone"
 
 
 @contextlib.contextmanager
-def our_server(folder: Path, kind: str) -> Iterator[Server]:
+def our_server(folder: Path, kind: str, name: str = OURS) -> Iterator[Server]:
     folder.parent.mkdir(parents=True, exist_ok=True)
     port, log = free_port(), folder.parent / "server.log"
     process = start(
@@ -62,14 +65,17 @@ def our_server(folder: Path, kind: str) -> Iterator[Server]:
     )
     try:
         wait_until_listening(process, port, log)
-        yield Server(OURS, port, process.pid)
+        yield Server(name, port, process.pid)
     finally:
         stop(process)
 
 
 def servers(setting: Setting) -> dict[str, Opener]:
     """Those that can be started here."""
-    found: dict[str, Opener] = {OURS: partial(our_server, kind=setting.kind)}
+    found: dict[str, Opener] = {
+        OURS: partial(our_server, kind=setting.kind),
+        _BARE_FRONT: partial(our_server, kind=NO_STORE, name=_BARE_FRONT),
+    }
     reason = redis.missing()
     if reason is None:
         found[_REDIS] = redis.redis_always

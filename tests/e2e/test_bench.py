@@ -10,6 +10,7 @@ import pytest
 
 from bench.log.ours import as_stream, open_ours
 from bench.log.resp import check_stored_body, connected, count_stored, make_queues, request
+from bench.log.resp_server import NO_STORE
 from bench.log.sockets import our_server
 from bench.log.worker import check_ours
 from bench.support.processes import ROOT, BenchError, child_environment, run_worker
@@ -59,8 +60,9 @@ def test_a_message_that_is_not_stored_is_noticed(tmp_path: Path) -> None:
         check_ours(task, batches)
 
 
-def test_our_front_answers_as_redis_does(tmp_path: Path) -> None:
-    with our_server(tmp_path / "data", "log") as server:
+@pytest.mark.parametrize("kind", ["log", NO_STORE])
+def test_our_front_answers_as_redis_does(tmp_path: Path, kind: str) -> None:
+    with our_server(tmp_path / "data", kind) as server:
         make_queues(server.port, 4)
         assert count_stored(server.port, 4) == 0
         with connected(server.port) as link:
@@ -89,8 +91,9 @@ def test_our_front_survives_bytes_that_are_no_command(tmp_path: Path) -> None:
         assert all(isinstance(reply, Exception) for reply in replies[1:])
 
 
-def test_deliver_and_acknowledge_leaves_nothing_behind(tmp_path: Path) -> None:
-    with our_server(tmp_path / "data", "log") as server:
+@pytest.mark.parametrize("kind", ["log", NO_STORE])
+def test_deliver_and_acknowledge_leaves_nothing_behind(tmp_path: Path, kind: str) -> None:
+    with our_server(tmp_path / "data", kind) as server:
         result = run_worker(
             "bench.log.resp_client",
             {

@@ -73,6 +73,11 @@ def test_crc_of_rows_that_are_a_part_of_others() -> None:
     assert crc32c_rows(whole[::2, :60]).tolist() == expected
 
 
+def test_crc_of_rows_is_castagnolis() -> None:
+    rows = np.frombuffer(b"123456789", np.uint8).reshape(1, 9)
+    assert crc32c_rows(rows).tolist() == [0xE306_9283]
+
+
 def test_crc_of_rows_wants_rows() -> None:
     with pytest.raises(ValueError, match="two dimensions"):
         crc32c_rows(np.zeros(4, np.uint8))

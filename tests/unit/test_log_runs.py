@@ -1,14 +1,19 @@
 """Runs: written once, found by key, checked row by row."""
 
+import dataclasses
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from syncline.errors import CorruptionError, StoreFullError
+from syncline.kernels.rows import ROW
 from syncline.storage.base import Damage
 from syncline.storage.files import DiskFiles, Files
 from syncline.storage.log.format import (
@@ -17,6 +22,7 @@ from syncline.storage.log.format import (
     RUN_FOOTER_BYTES,
     RUN_KEY_BYTES,
     RUN_MAGIC,
+    RUN_ROW,
     RUN_ROW_BYTES,
     RecordKind,
     crc32c_extend,
@@ -160,6 +166,47 @@ def test_a_planned_run_is_the_same_as_one_that_is_sorted_at_the_end(files: Simul
         second = writer.finish()
     assert second is not None
     assert second.index_crc == first.index_crc
+    assert files.read_all(path) == files.read_all(PATH)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([A, B, C]),
+            st.integers(1, 9),
+            st.integers(1, 300),
+            st.integers(0, 300),
+            st.binary(max_size=40),
+        ),
+        min_size=1,
+        max_size=40,
+    ),
+    st.integers(1, 40),
+)
+def test_rows_that_come_as_an_array_are_written_as_single_ones(
+    drawn: list[tuple[bytes, int, int, int, bytes]], portion: int
+) -> None:
+    rows = [
+        entry_row(stream, seq, payload, position=position, time_ms=time_ms)
+        for stream, seq, position, time_ms, payload in drawn
+    ]
+    # Of two with the same key and the same position nobody could say which one stays.
+    rows = list({(row[0], row[1]): row for row in rows}.values())
+    files = SimulatedFiles()
+    files.make_folder("/runs")
+    expected = write_run(files, PATH, rows)
+    path = "/runs/array.run"
+    with RunWriter(files, path) as writer:
+        for start in range(0, len(rows), portion):
+            part = rows[start : start + portion]
+            array = np.zeros(len(part), ROW)
+            for place, (key, position, time_ms, kind, payload) in enumerate(part):
+                head = RUN_ROW.pack(position, time_ms, 0, kind << 24 | len(payload), 0)
+                array[place] = np.frombuffer(key + head, ROW)[0]
+            writer.add_rows(array, [row[4] for row in part])
+        found = writer.finish()
+    assert found is not None
+    assert dataclasses.replace(found, name=expected.name) == expected
     assert files.read_all(path) == files.read_all(PATH)
 
 

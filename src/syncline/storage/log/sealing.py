@@ -8,12 +8,13 @@ checksum was compared.
 import posixpath
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from syncline.kernels.log_records import HEADER, gathered, record_offsets
+from syncline.kernels.rows import ROW
 from syncline.storage.base import Damage
 from syncline.storage.files import Files
 from syncline.storage.log.format import (
@@ -33,28 +34,16 @@ from syncline.storage.log.format import (
 )
 from syncline.storage.log.jobs import SealJob, SealResult
 from syncline.storage.log.liveness import LiveTable
-from syncline.storage.log.run_writer import RunWriter
+from syncline.storage.log.run_writer import WRITE_BYTES, RunWriter
 from syncline.storage.log.scan import (
     DamagedStretch,
     End,
-    RawRecord,
     WholeBatch,
     batches,
-    records_of,
 )
 from syncline.values.ids import STREAM_ID_BYTES, StreamId
 
-_HEADER: Final = np.dtype(
-    [
-        ("crc", "<u4"),
-        ("kind_length", "<u4"),
-        ("stream", "V24"),
-        ("last_unread", "<u8"),
-        ("time_quota", "<u8"),
-    ]
-)
 _SEALED_KINDS: Final = [RecordKind.MESSAGE, RecordKind.QUOTA_MARKER, RecordKind.SNAPSHOT]
-_POSITION: Final = itemgetter(0)
 
 
 @dataclass(slots=True)
@@ -64,7 +53,8 @@ class _Segment:
     path: str
     start: int
     data: bytes
-    records: list[RawRecord] = field(default_factory=list[RawRecord])
+    # Of records that passed their checks, in `data`.
+    offsets: list[int] = field(default_factory=list[int])
     stretches: list[DamagedStretch] = field(default_factory=list[DamagedStretch])
     # Of the first batch, 0 if that is damaged or there is none, and of the last whole one.
     first_number: int = 0
@@ -158,10 +148,11 @@ def _scan(path: str, start: int, data: bytes, number_behind: int, tag: int) -> _
                 if not segment.first_number and not segment.stretches:
                     segment.first_number = header.number
                 segment.last_number = header.number
-                segment.records += records_of(data, start, part)
+                end = header.end - start
+                segment.offsets += record_offsets(data, end - header.length, end)
             case DamagedStretch(records=records):
                 segment.stretches.append(part)
-                segment.records += records
+                segment.offsets += [record[0] - start for record in records]
             case End(position=position):
                 segment.end = position - start
     return segment
@@ -204,9 +195,8 @@ def _live_rows(segment: _Segment, table: LiveTable) -> _Rows:
 def _rows_of(segment: _Segment) -> _Rows:
     """The records that a run may hold, read from the segment's bytes, which passed their checks."""
     data = np.frombuffer(segment.data, np.uint8)
-    places = np.fromiter(map(_POSITION, segment.records), np.int64, len(segment.records))
-    offsets = places - segment.start
-    heads = data[offsets[:, None] + np.arange(RECORD_HEADER_BYTES)].view(_HEADER).reshape(-1)
+    offsets = np.array(segment.offsets, np.int64)
+    heads = gathered(segment.data, offsets, HEADER)
     is_sealed = _are_sealed(heads["kind_length"])
     offsets, heads = offsets[is_sealed], heads[is_sealed]
     kinds = ((heads["kind_length"] >> 24) & KIND_MASK).astype(np.int64)
@@ -259,16 +249,21 @@ def _newest_snapshots(rows: _Rows, streams: set[bytes]) -> _Rows:
 
 
 def _write_rows(data: bytes, rows: _Rows, writer: RunWriter) -> int:
-    keys = rows.keys.tobytes()
-    columns = zip(
-        rows.positions.tolist(),
-        rows.times.tolist(),
-        rows.kinds.tolist(),
-        rows.offsets.tolist(),
-        rows.lengths.tolist(),
-        strict=True,
-    )
-    for place, (position, time_ms, kind, offset, length) in enumerate(columns):
-        key = keys[place * RUN_KEY_BYTES : (place + 1) * RUN_KEY_BYTES]
-        writer.add(key, position, time_ms, kind, data[offset : offset + length])
-    return int(rows.lengths.sum())
+    """A portion at a time: its payloads are in memory twice."""
+    index = np.zeros(len(rows.lengths), ROW)
+    index.view(np.uint8).reshape(-1, ROW.itemsize)[:, :RUN_KEY_BYTES] = rows.keys
+    index["position"] = rows.positions
+    index["time_ms"] = rows.times
+    index["kind_length"] = rows.kinds << 24 | rows.lengths
+    starts = rows.offsets.tolist()
+    ends = (rows.offsets + rows.lengths).tolist()
+    summed = np.cumsum(rows.lengths)
+    at = written_bytes = 0
+    while at < len(index):
+        behind = max(at + 1, int(np.searchsorted(summed, written_bytes + WRITE_BYTES, "right")))
+        payloads = [
+            data[start:end] for start, end in zip(starts[at:behind], ends[at:behind], strict=True)
+        ]
+        writer.add_rows(index[at:behind], payloads)
+        at, written_bytes = behind, int(summed[behind - 1])
+    return written_bytes
