@@ -42,6 +42,14 @@ class OpenedLog:
     replay: Replay
     now_ms: int
 
+    def close(self) -> None:
+        """Let go of the folder. What is staged is not written."""
+        self.runs.close()
+        self.table.close()
+        self.segments.close()
+        self.manifest.close()
+        self.lock.release()
+
 
 def table_path(folder: str, generation: int) -> str:
     return f"{folder}/table/queues.{generation}.tab"

@@ -101,6 +101,9 @@ class LogStore:
         self._committed_record_count = 0
         self._entry_bytes_max = min(limits.entry_bytes_max, opened.segments.segment_bytes // 2)
         self._upkeep = Upkeep(opened, options)
+        if opened.table.load > LOAD_LIMIT:
+            # The batch that filled it was durable, and the process ended before the table grew.
+            self._upkeep.grow_now()
         self._stager = Stager(
             opened.segments, opened.replay, self._upkeep.take_spare, opened.now_ms
         )
@@ -122,7 +125,12 @@ class LogStore:
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> Self:
         """Open the data folder, or make one. Replays the live log; `progress` hears of segments."""
-        return cls(open_log(folder, files, options, now_ms, random_bytes, progress), options)
+        opened = open_log(folder, files, options, now_ms, random_bytes, progress)
+        try:
+            return cls(opened, options)
+        except BaseException:
+            opened.close()
+            raise
 
     # ---- Writing ----
 
@@ -528,11 +536,7 @@ class LogStore:
         self._upkeep.begin_closing()
         commit(self)
         self._upkeep.close()
-        self._runs.close()
-        self._table.close()
-        self._segments.close()
-        self._manifest.close()
-        self._opened.lock.release()
+        self._opened.close()
 
     # ---- Inside ----
 
