@@ -49,9 +49,7 @@ class BareQueues:
         return [queue[0] if (queue := waiting[stream]) else None for stream in streams]
 
     def truncate_before(self, stream: StreamId, seq: int) -> None:
-        queue = self._waiting[stream]
-        while queue and queue[0].seq < seq:
-            queue.popleft()
+        self.truncate_many([(stream, seq)])
 
     def truncate_many(self, positions: Iterable[tuple[StreamId, int]]) -> int:
         waiting = self._waiting
