@@ -69,6 +69,9 @@ def claim_folder(
             if found is None:
                 found = FolderFormat(kind, version, random_bytes(STORE_ID_BYTES))
                 _write_format(folder, files, found)
+            else:
+                # Whoever wrote it may have been killed before its name was durable.
+                files.sync_folder(folder)
         except BaseException:
             lock.release()
             raise
