@@ -98,6 +98,11 @@ def test_a_data_folder_lives_through_one_crash_after_another(kind: str, seeds: r
         assert endurance.crash_count >= 15
 
 
+def test_a_folder_in_the_making_that_is_killed_and_then_loses_power_is_still_ours() -> None:
+    """The name of its FORMAT was in the page cache alone when the second start found it."""
+    assert Sweep("journal", 10_480, only_crash=8).run().findings == []
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_the_memory_store_keeps_what_is_finished_after_every_step(seed: int) -> None:
     for step_count in range(40):
