@@ -8,16 +8,19 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from syncline.storage.log import opening, table
+from syncline.storage.log import opening, sealing, table
 
 SLOT_COUNT = 64
+# Some segments become runs as they are, and of some the survivors are copied.
+ADOPTED_SHARE = 0.3
 _MEMORY = Path("/dev/shm")
 _MEMORY_BYTES_MIN = 64 << 20
 
 
 @pytest.fixture(autouse=True)
-def small_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A table that grows after some fifty streams."""
+def small_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table that grows after some fifty streams, and segments that soon become runs."""
+    monkeypatch.setattr(sealing, "ADOPTED_SHARE", ADOPTED_SHARE)
     monkeypatch.setattr(table, "CAPACITY_MIN", SLOT_COUNT)
     monkeypatch.setattr(opening, "CAPACITY_MIN", SLOT_COUNT)
 

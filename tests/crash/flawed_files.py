@@ -27,6 +27,9 @@ class _CarelessFile(_FlawedFile):
         with suppress(StoreFullError):
             self._file.write(offset, pieces)
 
+    def write_blocks(self, offset: int, blocks: Sequence[memoryview]) -> None:
+        self.write(offset, blocks)
+
 
 class DeafFiles(DiskFiles):
     """A sync that fails is taken for one that did not."""

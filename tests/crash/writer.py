@@ -21,11 +21,11 @@ from typing import Any, NoReturn
 from syncline.errors import StorageError, StoreFullError
 from syncline.storage.base import Store
 from syncline.storage.files import DiskFiles, Files
-from syncline.storage.log import opening, table
+from syncline.storage.log import opening, sealing, table
 from syncline.testing.clock import START_MS
 from syncline.testing.owner import StoreOwner
 from syncline.testing.workload import Workload, WorkloadShape
-from tests.crash.conftest import SLOT_COUNT
+from tests.crash.conftest import ADOPTED_SHARE, SLOT_COUNT
 from tests.crash.flawed_files import DeafFiles
 from tests.crash.reports import EarlyReporter, Reporter
 from tests.crash.subjects import SMALL, open_subject
@@ -184,10 +184,11 @@ def run_to_exit(work: Work, shape: WorkloadShape = SHAPE) -> int:
     return 0
 
 
-def use_small_table() -> None:
+def use_small_log() -> None:
     """What the fixture of this folder does for the tests."""
     for module in (table, opening):
         setattr(module, "CAPACITY_MIN", SLOT_COUNT)  # noqa: B010 it is a constant elsewhere
+    setattr(sealing, "ADOPTED_SHARE", ADOPTED_SHARE)  # noqa: B010 so is this
 
 
 # ---- As a program ----
@@ -239,7 +240,7 @@ def main() -> None:
         {"work": {...}}  ->  {"process_id": 17}
         {"ended": 17}    ->  {"code": -9}
     """
-    use_small_table()
+    use_small_log()
     for name in LATE_MODULES:
         import_module(name)
     for line in sys.stdin:

@@ -26,6 +26,9 @@ class _ProcessFile:
     def write(self, offset: int, pieces: Sequence[bytes | bytearray | memoryview]) -> None:
         self._file.write(offset, pieces)
 
+    def write_blocks(self, offset: int, blocks: Sequence[memoryview]) -> None:
+        self._file.write_blocks(offset, blocks)
+
     def sync(self) -> None:
         pass
 
@@ -38,8 +41,14 @@ class _ProcessFile:
     def forget_cached(self, offset: int, length: int) -> None:
         self._file.forget_cached(offset, length)
 
+    def expect_reads(self, offset: int, length: int) -> None:
+        self._file.expect_reads(offset, length)
+
     def map(self, *, writable: bool) -> MappedFile:
         return self._file.map(writable=writable)
+
+    def claim(self) -> bool:
+        return self._file.claim()
 
     def close(self) -> None:
         # Only once: the number of a closed descriptor may belong to another file by now.
@@ -97,6 +106,12 @@ class ProcessFiles:
 
     def rename(self, source: str, target: str) -> None:
         self._files.rename(source, target)
+
+    def link(self, source: str, target: str) -> bool:
+        return self._files.link(source, target)
+
+    def is_linked(self, path: str) -> bool:
+        return self._files.is_linked(path)
 
     def remove(self, path: str) -> None:
         self._files.remove(path)

@@ -2,6 +2,7 @@
 
 import pickle
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -35,7 +36,8 @@ from syncline.storage.log.run_writer import NewRow, write_run
 from syncline.storage.log.runs import Run
 from syncline.storage.log.store import LogStore
 from syncline.storage.options import StoreOptions
-from syncline.testing.files import SimulatedFiles
+from syncline.testing.files import SimulatedCrashError, SimulatedFiles
+from syncline.testing.handles import SimulatedFile
 from syncline.values import limits
 from syncline.values.ids import StreamId
 from tests.log_files import (
@@ -115,6 +117,144 @@ class Sealing:
         return SealJob("/", paths, tuple(numbers), SEGMENT_BYTES, self.table_paths, RUN)
 
 
+# ------------------------------------------------------------------------------------ adopting
+
+ADOPTED = "/runs/r-1-9-5.run"
+
+
+def fill(segment: SegmentBuilder, stream: bytes, first: int, count: int = 14) -> None:
+    """Batches of one message each, one block long: 14 of them are 7/8 of a segment."""
+    for seq in range(first, first + count):
+        segment.add([message(stream, seq, long_body(seq))])
+
+
+def long_body(seq: int) -> bytes:
+    return b"%04d" % seq * 975
+
+
+def test_a_segment_that_is_mostly_wanted_becomes_a_run_as_it_is(files: SimulatedFiles) -> None:
+    sealing = Sealing(files, [slot(A, flags=HAS_SNAPSHOT), slot(B, first=2)])
+    segment = sealing.segment()
+    segment.add([message(B, 1, b"acknowledged"), snapshot(A, 4, b"state"), message(B, 2, b"b")])
+    fill(segment, A, 1)
+    job = sealing.job()
+    before = files.read_all(job.segment_paths[0])
+    result = jobs.seal(files, job)
+    (run,) = result.runs
+    assert (run.name, run.row_count) == ("r-1-9-5.run", 16)
+    assert files.list("/runs") == ["r-1-9-5.run"]
+    assert files.is_linked(job.segment_paths[0])
+    expected = {(A, 0, seq): long_body(seq) for seq in range(1, 15)}
+    assert contents(files, ADOPTED) == expected | {(A, 1, 4): b"state", (B, 0, 2): b"b"}
+    # Until the manifest says otherwise it is the segment that it was.
+    assert files.read_all(job.segment_paths[0])[:SEGMENT_BYTES] == before
+    assert result.live_bytes == sum(map(len, expected.values())) + len(b"stateb")
+    opened = Run.open(files, ADOPTED)
+    assert opened.meta == run
+    opened.close()
+
+
+def test_few_survivors_are_copied_beside_a_segment_that_is_adopted(files: SimulatedFiles) -> None:
+    sealing = Sealing(files, [slot(A, first=10)])
+    fill(sealing.segment(), A, 1)
+    fill(sealing.segment(), A, 15)
+    result = jobs.seal(files, sealing.job())
+    assert [run.name for run in result.runs] == ["r-1-9-6.run", "r-1-9.run"]
+    assert set(contents(files)) == {(A, 0, seq) for seq in range(10, 15)}
+    assert set(contents(files, "/runs/r-1-9-6.run")) == {(A, 0, seq) for seq in range(15, 29)}
+
+
+def test_of_a_stream_that_was_made_anew_an_adopted_segment_lists_the_later_one(
+    files: SimulatedFiles,
+) -> None:
+    sealing = Sealing(files)
+    segment = sealing.segment()
+    fill(segment, A, 1, 13)
+    segment.add([message(B, 1, b"former")])
+    (born,) = segment.add([NewRecord(RecordKind.CREATE, B)])
+    segment.add([message(B, 1, b"later")])
+    put(files, TABLE, table_image([slot(A), slot(B, born=born)]))
+    job = replace(sealing.job(), table_paths=(TABLE,))
+    jobs.seal(files, job)
+    assert contents(files, ADOPTED)[B, 0, 1] == b"later"
+
+
+@pytest.mark.parametrize("refusal", ["link", "claim"])
+def test_a_segment_that_cannot_be_adopted_is_copied(
+    files: SimulatedFiles, monkeypatch: pytest.MonkeyPatch, refusal: str
+) -> None:
+    sealing = Sealing(files, [slot(A)])
+    fill(sealing.segment(), A, 1)
+    owner = SimulatedFiles if refusal == "link" else SimulatedFile
+    monkeypatch.setattr(owner, refusal, lambda *_: False)
+    result = jobs.seal(files, sealing.job())
+    assert [run.name for run in result.runs] == ["r-1-9.run"]
+    assert len(contents(files)) == 14
+
+
+def test_what_a_cut_off_attempt_left_behind_a_segment_is_replaced(files: SimulatedFiles) -> None:
+    sealing = Sealing(files, [slot(A)])
+    fill(sealing.segment(), A, 1)
+    job = sealing.job()
+    file = files.open(job.segment_paths[0])
+    file.write(SEGMENT_BYTES, [b"rubbish" * 1_000])
+    file.close()
+    (run,) = jobs.seal(files, job).runs
+    assert len(files.read_all(ADOPTED)) == run.file_bytes
+    assert len(contents(files, ADOPTED)) == 14
+
+
+def test_damage_in_a_segment_that_is_adopted_is_reported_and_left_out(
+    files: SimulatedFiles,
+) -> None:
+    sealing = Sealing(files, [slot(A)])
+    segment = sealing.segment()
+    fill(segment, A, 1, 15)
+    segment.data[segment.positions[3] - segment.start + 100] ^= 1
+    result = jobs.seal(files, sealing.job())
+    assert [damage.stream for damage in result.damage] == [A]
+    assert {seq for _, _, seq in contents(files, ADOPTED)} == {*range(1, 16)} - {4}
+
+
+def test_an_adoption_that_is_cut_off_anywhere_leaves_the_segment_whole() -> None:
+    def prepared() -> tuple[SimulatedFiles, SealJob]:
+        files = SimulatedFiles()
+        for folder in ("/wal", "/table", "/runs"):
+            files.make_folder(folder)
+        files.sync_folder("/")
+        sealing = Sealing(files, [slot(A)])
+        fill(sealing.segment(), A, 1)
+        job = sealing.job()
+        for folder in ("/wal", "/table"):
+            files.sync_folder(folder)
+        return files, job
+
+    call_count = 0
+    while True:
+        call_count += 1
+        files, job = prepared()
+        before = files.read_all(job.segment_paths[0])
+        files.crash_after(call_count)
+        try:
+            jobs.seal(files, job)
+        except SimulatedCrashError:
+            pass
+        else:
+            break
+        for seed in range(5):
+            for after in (files.crash(Random(seed)), files.kill(Random(seed))):
+                assert after.read_all(job.segment_paths[0])[:SEGMENT_BYTES] == before
+                for name in after.list("/runs"):
+                    after.remove(f"/runs/{name}")
+                # It can be done again.
+                (run,) = jobs.seal(after, job).runs
+                assert len(contents(after, f"/runs/{run.name}")) == 14
+    assert call_count > 10
+    # Once it is told it is durable, name and all.
+    for seed in range(20):
+        assert len(contents(files.crash(Random(seed)), ADOPTED)) == 14
+
+
 # ------------------------------------------------------------------------------------- sealing
 
 
@@ -127,11 +267,11 @@ def test_what_is_wanted_survives(files: SimulatedFiles) -> None:
     assert contents(files) == {(A, 0, 2): b"two", (A, 0, 3): b"three", (B, 0, 1): b"b"}
     assert result.damage == ()
     assert result.live_bytes == len(b"twothreeb")
-    assert result.run is not None
-    assert (result.run.name, result.run.row_count) == ("r-1-9.run", 3)
-    assert (result.run.lowest_time_ms, result.run.highest_time_ms) == (77, 1_000)
-    assert result.run.lowest_position == segment.positions[1]
-    assert result.run.highest_position == segment.positions[3]
+    (run,) = result.runs
+    assert (run.name, run.row_count) == ("r-1-9.run", 3)
+    assert (run.lowest_time_ms, run.highest_time_ms) == (77, 1_000)
+    assert run.lowest_position == segment.positions[1]
+    assert run.highest_position == segment.positions[3]
 
 
 def test_only_entries_and_snapshots_are_sealed(files: SimulatedFiles) -> None:
@@ -157,7 +297,7 @@ def test_deleted_and_unknown_streams_leave_nothing(files: SimulatedFiles) -> Non
     sealing = Sealing(files, [slot(A, state=SLOT_DELETED)])
     sealing.segment().add([message(A, 1, b"deleted"), message(B, 1, b"unknown")])
     result = jobs.seal(files, sealing.job())
-    assert (result.run, result.live_bytes, result.damage) == (None, 0, ())
+    assert (result.runs, result.live_bytes, result.damage) == ((), 0, ())
     assert files.list("/runs") == []
 
 

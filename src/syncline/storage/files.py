@@ -4,6 +4,8 @@ Every store reads and writes through `Files`, so that `testing.files` can stand 
 system that forgets what was not synced. Here are the Protocols and the real one.
 
 - A write is complete or it raises: short writes are continued, a full disk is StoreFullError.
+- Whole blocks may go past the page cache (`write_blocks`): a log is written once and mostly read
+  from memory, so a copy of it in the cache costs more than it saves (bench: log).
 - A failed sync is DeviceError and never tried again: the kernel marks the pages clean, and a second
   sync would report success for bytes that are not there.
 - A new, renamed or removed name is durable only after `sync_folder` of its parent.
@@ -23,6 +25,9 @@ from syncline.errors import DeviceError, StorageError, StoreFullError, StoreLock
 
 # One pwritev takes no more pieces than this (IOV_MAX on Linux).
 _PIECES_MAX = 1024
+_AHEAD_BYTES = 128 * 1024
+# A file system without links, or with enough of them on this file.
+_NO_LINK = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV, errno.EACCES}
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 # Whoever is killed while it starts a process leaves its lock to that one, until it runs a program
 # of its own: a moment, but a busy machine makes moments long.
@@ -56,6 +61,13 @@ class File(Protocol):
 
     def write(self, offset: int, pieces: Sequence[bytes | bytearray | memoryview]) -> None: ...
 
+    def write_blocks(self, offset: int, blocks: Sequence[memoryview]) -> None:
+        """As `write`; past the page cache where the system can do that.
+
+        For whole blocks of memory that begins with a page, at an offset that is a multiple of one.
+        """
+        ...
+
     def sync(self) -> None:
         """Contents and size are on the device when this returns (fdatasync)."""
         ...
@@ -68,8 +80,16 @@ class File(Protocol):
         """The next read comes from the device, where the system can do that."""
         ...
 
+    def expect_reads(self, offset: int, length: int) -> None:
+        """Advice: these bytes are going to be read, in no order."""
+        ...
+
     def map(self, *, writable: bool) -> MappedFile:
         """Map the whole file as it is now."""
+        ...
+
+    def claim(self) -> bool:
+        """Keep other processes from claiming this file until it is closed; False if one has it."""
         ...
 
     def close(self) -> None: ...
@@ -102,6 +122,14 @@ class Files(Protocol):
         """Atomic; replaces `target`."""
         ...
 
+    def link(self, source: str, target: str) -> bool:
+        """A second name for a file; False where the file system has no such thing."""
+        ...
+
+    def is_linked(self, path: str) -> bool:
+        """Whether the file has another name besides this one."""
+        ...
+
     def remove(self, path: str) -> None: ...
 
     def remove_folder(self, path: str) -> None: ...
@@ -113,6 +141,11 @@ class Files(Protocol):
         ...
 
     def free_bytes(self, folder: str) -> int: ...
+
+
+def page_memory(byte_count: int) -> mmap.mmap:
+    """Zeros in memory that begins with a page, for `write_blocks`; costs what is written to."""
+    return mmap.mmap(-1, max(byte_count, mmap.PAGESIZE))
 
 
 def _as_storage_error(error: OSError, path: str, operation: str) -> StorageError:
@@ -132,6 +165,8 @@ class _DiskFile:
     def __init__(self, path: str, descriptor: int) -> None:
         self.path = path
         self._descriptor = descriptor
+        # The same file, past the page cache; None before it is asked for, -1 where that is refused.
+        self._direct: int | None = None
 
     def read(self, offset: int, length: int) -> bytes:
         try:
@@ -162,6 +197,22 @@ class _DiskFile:
                 written += os.pwrite(self._descriptor, rest[written:], offset + written)
         return offset + wanted
 
+    def write_blocks(self, offset: int, blocks: Sequence[memoryview]) -> None:
+        if self._direct is None:
+            self._direct = _open_direct(self._descriptor)
+        if self._direct >= 0:
+            try:
+                if os.pwritev(self._direct, blocks, offset) == sum(map(len, blocks)):
+                    return
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise _as_storage_error(error, self.path, "writing") from error
+                # Blocks of another size, or a file system that cannot do it after all.
+                os.close(self._direct)
+                self._direct = -1
+        # All of it again after a short write, which finds out why.
+        self.write(offset, blocks)
+
     def sync(self) -> None:
         try:
             os.fdatasync(self._descriptor)
@@ -185,6 +236,11 @@ class _DiskFile:
     def forget_cached(self, offset: int, length: int) -> None:
         os.posix_fadvise(self._descriptor, offset, length, os.POSIX_FADV_DONTNEED)
 
+    def expect_reads(self, offset: int, length: int) -> None:
+        # In parts: of more than it reads ahead by itself the system takes the beginning alone.
+        for start in range(offset, offset + length, _AHEAD_BYTES):
+            os.posix_fadvise(self._descriptor, start, _AHEAD_BYTES, os.POSIX_FADV_WILLNEED)
+
     def map(self, *, writable: bool) -> MappedFile:
         access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
         try:
@@ -192,8 +248,25 @@ class _DiskFile:
         except OSError as error:
             raise _as_storage_error(error, self.path, "mapping") from error
 
+    def claim(self) -> bool:
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True
+
     def close(self) -> None:
+        if self._direct is not None and self._direct >= 0:
+            os.close(self._direct)
         os.close(self._descriptor)
+
+
+def _open_direct(descriptor: int) -> int:
+    """The same file once more, whatever its name is by now; -1 if it cannot be written directly."""
+    try:
+        return os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY | os.O_DIRECT | os.O_CLOEXEC)
+    except OSError:
+        return -1
 
 
 class _DiskLock:
@@ -278,6 +351,21 @@ class DiskFiles:
             os.rename(source, target)
         except OSError as error:
             raise _as_storage_error(error, source, "renaming") from error
+
+    def link(self, source: str, target: str) -> bool:
+        try:
+            os.link(source, target)
+        except OSError as error:
+            if error.errno in _NO_LINK:
+                return False
+            raise _as_storage_error(error, source, "linking") from error
+        return True
+
+    def is_linked(self, path: str) -> bool:
+        try:
+            return os.stat(path).st_nlink > 1
+        except OSError as error:
+            raise _as_storage_error(error, path, "looking at") from error
 
     def remove(self, path: str) -> None:
         try:

@@ -154,6 +154,9 @@ class _OverlayFile:
             self._node.write(offset, piece)
             offset += len(piece)
 
+    def write_blocks(self, offset: int, blocks: Sequence[memoryview]) -> None:
+        self.write(offset, blocks)
+
     def sync(self) -> None: ...
 
     def size(self) -> int:
@@ -164,8 +167,13 @@ class _OverlayFile:
 
     def forget_cached(self, offset: int, length: int) -> None: ...
 
+    def expect_reads(self, offset: int, length: int) -> None: ...
+
     def map(self, *, writable: bool) -> MappedFile:
         return _OverlayMap(self._node)
+
+    def claim(self) -> bool:
+        return True
 
     def close(self) -> None:
         self._node.open_count -= 1
@@ -240,6 +248,13 @@ class OverlayFiles:
         self.remove(source)
         self._nodes[target] = node
         self._gone.discard(target)
+
+    def link(self, source: str, target: str) -> bool:
+        return False
+
+    def is_linked(self, path: str) -> bool:
+        # Two names below are two files here: what is written to one stays out of the other.
+        return False
 
     def remove(self, path: str) -> None:
         path = posixpath.normpath(path)

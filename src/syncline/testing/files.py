@@ -27,6 +27,7 @@ from syncline.testing.page_cache import FileContents
 CHANGING_CALLS = frozenset(
     {
         "create",
+        "link",
         "make_folder",
         "remove",
         "remove_folder",
@@ -38,7 +39,7 @@ CHANGING_CALLS = frozenset(
     }
 )
 # A refusal for want of room leaves the device sound; any other failure does not.
-_FULL_CALLS = frozenset({"create", "make_folder", "truncate", "write"})
+_FULL_CALLS = frozenset({"create", "link", "make_folder", "truncate", "write"})
 _MISSING = "no such file or directory"
 _PLENTY_BYTES = 1 << 40
 
@@ -178,6 +179,17 @@ class SimulatedFiles:
         target_place = self._place(target, "renaming")
         if place != target_place:
             self._tree.record(node, place, target_place)
+
+    def link(self, source: str, target: str) -> bool:
+        self._call("link", source)
+        node, _ = self._existing(source, "linking")
+        self._tree.record(node, None, self._place(target, "linking"))
+        return True
+
+    def is_linked(self, path: str) -> bool:
+        self._call("is_linked", path)
+        node, _ = self._existing(path, "looking at")
+        return self._tree.name_count(node) > 1
 
     def remove(self, path: str) -> None:
         self._call("remove", path)

@@ -9,7 +9,7 @@ prefix in each folder, or any of them. Always:
   file system: a rename onto a name never outlives an earlier rename away from it.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -145,7 +145,11 @@ class FolderTree:
         return self.folder(parent), name
 
     def used_bytes(self) -> int:
-        return _used_bytes(self._root)
+        """Each file once, however many names it has."""
+        return sum(node.size for node in set(_files_below(self._root)))
+
+    def name_count(self, node: Node) -> int:
+        return sum(found is node for found in _files_below(self._root))
 
     def record(self, node: Node, source: Place | None, target: Place | None) -> None:
         self._journal.record(node, source, target)
@@ -198,11 +202,12 @@ class FolderTree:
         return tree, twin
 
 
-def _used_bytes(folder: Folder) -> int:
-    used = 0
+def _files_below(folder: Folder) -> Iterator[FileContents]:
     for node in folder.entries.values():
-        used += _used_bytes(node) if isinstance(node, Folder) else node.size
-    return used
+        if isinstance(node, Folder):
+            yield from _files_below(node)
+        else:
+            yield node
 
 
 def _apply(change: NameChange, names: Names) -> None:

@@ -40,6 +40,10 @@ class SimulatedFile:
         self._require_writable("writing")
         self._files.write_call(self.path, self._contents, offset, b"".join(pieces))
 
+    def write_blocks(self, offset: int, blocks: Sequence[memoryview]) -> None:
+        # Past the page cache is not yet on the device, which has a cache of its own.
+        self.write(offset, blocks)
+
     def sync(self) -> None:
         self._call("sync", self._contents.fail_sync)
         if "sync" not in self._files.ignored_calls:
@@ -59,6 +63,9 @@ class SimulatedFile:
         self._call("forget_cached")
         self._contents.forget_cached()
 
+    def expect_reads(self, offset: int, length: int) -> None:
+        self._call("expect_reads")
+
     def map(self, *, writable: bool) -> MappedFile:
         self._call("map")
         if not self._contents.size:
@@ -66,6 +73,10 @@ class SimulatedFile:
         if writable:
             self._files.watch_map(self._contents)
         return SimulatedMap(self._contents, writable=writable)
+
+    def claim(self) -> bool:
+        self._call("claim")
+        return True
 
     def close(self) -> None:
         if self._is_open:

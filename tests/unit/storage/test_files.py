@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import mmap
 import os
 import resource
 import subprocess
@@ -55,6 +56,114 @@ def test_more_pieces_than_one_call_takes_are_written_in_order(file: File) -> Non
     file.write(7, pieces)
     assert file.read(7, 12_000) == b"".join(pieces)
     assert file.size() == 12_007
+
+
+def blocks(*contents: bytes) -> list[memoryview]:
+    """Page-aligned memory, as it is needed to write past the page cache."""
+    return [memoryview(pages(content)) for content in contents]
+
+
+def pages(content: bytes) -> mmap.mmap:
+    memory = mmap.mmap(-1, len(content))
+    memory.write(content)
+    return memory
+
+
+def test_whole_blocks_are_written_like_anything_else(file: File) -> None:
+    file.write(0, [b"a" * 12_288])
+    file.write_blocks(4_096, blocks(b"b" * 4_096, b"c" * 8_192))
+    assert file.read(0, 20_000) == b"a" * 4_096 + b"b" * 4_096 + b"c" * 8_192
+    # What was in the page cache is not what is read afterwards.
+    file.write(4_096, [b"d" * 10])
+    file.write_blocks(8_192, blocks(b"e" * 4_096))
+    assert file.read(4_090, 20) == b"a" * 6 + b"d" * 10 + b"b" * 4
+    assert file.read(8_190, 4) == b"bbee"
+
+
+@pytest.mark.parametrize(("offset", "length"), [(512 * 3 + 1, 4_096), (4_096, 4_097), (7, 11)])
+def test_what_is_no_whole_block_is_written_all_the_same(
+    file: File, offset: int, length: int
+) -> None:
+    file.write_blocks(offset, blocks(b"x" * length))
+    file.write_blocks(0, blocks(b"y" * 4_096))
+    expected = bytearray(max(4_096, offset + length))
+    expected[offset : offset + length] = b"x" * length
+    expected[:4_096] = b"y" * 4_096
+    assert file.read(0, 20_000) == expected
+
+
+def test_blocks_are_written_where_nothing_goes_past_the_cache(
+    file: File, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "open", failing(errno.EINVAL))
+    file.write_blocks(4_096, blocks(b"b" * 4_096))
+    monkeypatch.undo()
+    assert file.read(4_096, 5_000) == b"b" * 4_096
+
+
+def test_a_failed_write_of_blocks_is_told(file: File, monkeypatch: pytest.MonkeyPatch) -> None:
+    file.write_blocks(0, blocks(b"a" * 4_096))
+    for code, error in ((errno.EIO, DeviceError), (errno.ENOSPC, StoreFullError)):
+        monkeypatch.setattr(os, "pwritev", failing(code))
+        with pytest.raises(error):
+            file.write_blocks(4_096, blocks(b"b" * 4_096))
+
+
+def test_blocks_of_which_only_some_were_taken_are_written_again_as_a_whole(
+    file: File, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = os.pwritev
+    taken: list[int] = []
+
+    def short(descriptor: int, pieces: Sequence[memoryview], offset: int) -> int:
+        taken.append(1)
+        return write(descriptor, [pieces[0][:4_096]] if len(taken) == 1 else pieces, offset)
+
+    monkeypatch.setattr(os, "pwritev", short)
+    file.write_blocks(0, blocks(b"a" * 8_192))
+    assert file.read(0, 9_000) == b"a" * 8_192
+    assert len(taken) == 2
+
+
+def test_reads_that_are_expected_are_advice(file: File) -> None:
+    file.write(0, [b"abc"])
+    file.expect_reads(0, 1 << 20)
+    assert file.read(0, 10) == b"abc"
+
+
+def test_a_file_with_two_names_is_one_file(tmp_path: Path, file: File) -> None:
+    other = str(tmp_path / "other")
+    assert not FILES.is_linked(file.path)
+    assert FILES.link(file.path, other)
+    assert FILES.is_linked(file.path)
+    assert FILES.is_linked(other)
+    file.write(0, [b"same"])
+    assert Path(other).read_bytes() == b"same"
+    FILES.remove(file.path)
+    assert not FILES.is_linked(other)
+
+
+@pytest.mark.parametrize("code", [errno.EPERM, errno.ENOTSUP, errno.EMLINK])
+def test_a_file_system_without_links_says_so(
+    file: File, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    monkeypatch.setattr(os, "link", failing(code))
+    assert not FILES.link(file.path, f"{file.path}.other")
+
+
+def test_a_failed_link_is_told(file: File, monkeypatch: pytest.MonkeyPatch) -> None:
+    for code, error in ((errno.EIO, DeviceError), (errno.ENOSPC, StoreFullError)):
+        monkeypatch.setattr(os, "link", failing(code))
+        with pytest.raises(error):
+            FILES.link(file.path, f"{file.path}.other")
+
+
+def test_one_at_a_time_has_a_claim(file: File) -> None:
+    other = FILES.open(file.path)
+    assert other.claim()
+    assert not file.claim()
+    other.close()
+    assert file.claim()
 
 
 def test_writing_nothing_is_fine(file: File) -> None:

@@ -50,8 +50,6 @@ class Subject:
             self.store.append(FILLER, bytes(1_000), 1)
             commit(self.store)
         run_jobs(self.store)
-        self.store.truncate_before(FILLER, 201)
-        commit(self.store)
 
     def damage(self, state: bytes) -> None:
         """Flip a bit of every copy."""

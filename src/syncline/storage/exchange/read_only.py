@@ -22,6 +22,9 @@ class _ReadOnlyFile:
     def write(self, offset: int, pieces: Sequence[bytes | bytearray | memoryview]) -> None:
         raise ValueError(f"{self.path} is only read")
 
+    def write_blocks(self, offset: int, blocks: Sequence[memoryview]) -> None:
+        self.write(offset, blocks)
+
     def sync(self) -> None:
         return
 
@@ -35,10 +38,16 @@ class _ReadOnlyFile:
     def forget_cached(self, offset: int, length: int) -> None:
         self._file.forget_cached(offset, length)
 
+    def expect_reads(self, offset: int, length: int) -> None:
+        self._file.expect_reads(offset, length)
+
     def map(self, *, writable: bool) -> MappedFile:
         if writable:
             raise ValueError(f"{self.path} is only read")
         return self._file.map(writable=False)
+
+    def claim(self) -> bool:
+        return False
 
     def close(self) -> None:
         self._file.close()
@@ -67,6 +76,12 @@ class ReadOnlyFiles:
 
     def rename(self, source: str, target: str) -> None:
         raise ValueError(f"{source} is only read")
+
+    def link(self, source: str, target: str) -> bool:
+        return False
+
+    def is_linked(self, path: str) -> bool:
+        return self._files.is_linked(path)
 
     def remove(self, path: str) -> None:
         return

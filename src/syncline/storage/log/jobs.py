@@ -27,7 +27,10 @@ _TIER_BYTES: Final = 4 * limits.MIB
 
 @dataclass(frozen=True, slots=True)
 class SealJob:
-    """Move what is still wanted of these segments into a run, and sync the table."""
+    """Move what is still wanted of these segments into runs, and sync the table.
+
+    Those that become runs themselves have their number behind the name in `run_path`.
+    """
 
     name: ClassVar[str] = "seal"
     folder: str
@@ -100,7 +103,7 @@ LogJob = SealJob | MergeJob | MeasureJob | PrepareSegmentJob | PrepareTableJob
 
 @dataclass(frozen=True, slots=True)
 class SealResult:
-    run: RunMeta | None  # None: nothing was wanted any more
+    runs: tuple[RunMeta, ...]  # none: nothing was wanted any more
     live_bytes: int
     damage: tuple[Damage, ...]
 

@@ -6,7 +6,6 @@ common goes there.
 """
 
 import struct
-from bisect import bisect_right
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -18,7 +17,7 @@ from syncline.storage.log.format import (
     RECORD_HEADER_BYTES,
     RecordKind,
 )
-from syncline.storage.log.recent import RecentBatches
+from syncline.storage.log.recent import RecentLog
 from syncline.storage.log.streams import LENGTH_BITS, LENGTH_MASK, OpenStream
 from syncline.values.ids import StreamId
 
@@ -33,13 +32,14 @@ assert _KIND_OFFSET + _KIND_TIME.size == RECORD_HEADER_BYTES
 def read_heads(
     streams: Iterable[StreamId],
     by_id: Mapping[bytes, OpenStream],
-    recent: RecentBatches,
+    recent: RecentLog,
     live_places: int,
     durable_places: int,
     read_head: Callable[[StreamId], Entry | None],
 ) -> list[Entry | None]:
     """The first entry of each; `read_head` is asked for what is not in memory."""
-    get, starts, batches = by_id.get, recent.starts, recent.records
+    get, memory, size = by_id.get, recent.memory, recent.size
+    live_places = max(live_places, recent.start << LENGTH_BITS)
     heads: list[Entry | None] = []
     for stream in streams:
         opened = get(stream)
@@ -48,18 +48,14 @@ def read_heads(
             place = positions[0]
             seq = opened.next - len(positions)
             if seq == opened.first and live_places <= place < durable_places:
-                position = place >> LENGTH_BITS
-                index = bisect_right(starts, position) - 1
-                if index >= 0:
-                    records = batches[index]
-                    start = position - starts[index]
-                    end = start + RECORD_HEADER_BYTES + (place & LENGTH_MASK)
-                    if end <= len(records):
-                        kind, time_quota = _unpack_kind_time(records, start + _KIND_OFFSET)
-                        if kind & KIND_MASK == _MESSAGE:
-                            payload = records[start + RECORD_HEADER_BYTES : end]
-                            heads.append(Entry(seq, time_quota >> QUOTA_BITS, payload))
-                            continue
+                start = (place >> LENGTH_BITS) % size
+                end = start + RECORD_HEADER_BYTES + (place & LENGTH_MASK)
+                if end <= size:
+                    kind, time_quota = _unpack_kind_time(memory, start + _KIND_OFFSET)
+                    if kind & KIND_MASK == _MESSAGE:
+                        payload = memory[start + RECORD_HEADER_BYTES : end]
+                        heads.append(Entry(seq, time_quota >> QUOTA_BITS, payload))
+                        continue
         heads.append(read_head(stream))
     return heads
 
@@ -91,6 +87,7 @@ def unread_among(
 def truncate_many(
     wanted: Iterable[tuple[StreamId, int]],
     by_id: Mapping[bytes, OpenStream],
+    live_places: int,
     deferred: dict[OpenStream, None],
     truncate: Callable[[StreamId, int], bool],
 ) -> int:
@@ -102,7 +99,11 @@ def truncate_many(
         if opened is not None and not opened.is_deleted:
             first, next_seq = opened.first, opened.next
             positions = opened.positions
-            if first < seq <= next_seq and len(positions) == next_seq - first:
+            if (
+                first < seq <= next_seq
+                and len(positions) == next_seq - first
+                and positions[0] >= live_places
+            ):
                 if not opened.has_deferred_ack:
                     opened.note_logged()
                     opened.has_deferred_ack = True

@@ -162,6 +162,7 @@ def _open_parts(
     # From here on nothing that an earlier opening left behind passes for a record of this one.
     manifest.change(epoch=segments.epoch)
     segments.note_epoch(replay.end, segments.epoch)
+    segments.recent.begin(replay.end)
     return OpenedLog(files, folder, lock, store_id, manifest, segments, table, runs, replay, now_ms)
 
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Final
 
 from syncline.errors import DeviceError, StorageError
-from syncline.storage.files import Files
+from syncline.storage.files import Files, page_memory
 from syncline.storage.log.format import SLOT_BYTES, TABLE_HEADER_BYTES, encode_table_header
 
 _WRITE_BYTES: Final = 1 << 20
@@ -26,11 +26,13 @@ def write_zeros(
     file = files.open(path, create=True)
     try:
         file.truncate(0)
-        zeros = bytes(min(size, _WRITE_BYTES))
+        zeros = memoryview(page_memory(min(size, _WRITE_BYTES)))
+        # A table is mapped and used at once, a segment is written over later.
+        write = file.write if head else file.write_blocks
         for offset in range(0, size, _WRITE_BYTES):
             if is_given_up():
                 raise DeviceError(path, "preparing", "the store was closed")
-            file.write(offset, [zeros[: size - offset]])
+            write(offset, [zeros[: size - offset]])
         if head:
             file.write(0, [head])
         file.sync()

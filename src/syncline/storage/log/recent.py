@@ -1,46 +1,69 @@
-"""The batches written last, as they were: a reader that keeps up is served from memory.
+"""The end of the log in memory: what is written is written from here, and read from here at first.
 
-Kept as the bytes that were written, so that keeping costs nothing for a single entry (bench: log).
+A ring, in which a position of the log has its place by division: nothing is looked up, and keeping
+an entry costs nothing by itself (bench: log). Its memory begins with a page, so that batches can go
+to the device past the page cache.
+
 Not a map of the segment: there a bad block ends the process, where a failed read costs an entry.
 """
 
-from bisect import bisect_right
+from collections.abc import Iterable
+from typing import Final
 
+from syncline.storage.files import page_memory
 from syncline.values import limits
 
+_NOWHERE: Final = 1 << 63
 
-class RecentBatches:
-    """Records of finished batches by position, up to `limits.recent_bytes_max`."""
+
+class RecentLog:
+    """The last `limits.recent_bytes_max` bytes of the log, as they were written.
+
+    The owner makes room before another thread puts a batch there: whatever it asks for meanwhile
+    lies below, and stays as it is.
+    """
 
     def __init__(self) -> None:
-        # Positions, ascending, and the records from there on.
-        self.starts: list[int] = []
-        self.records: list[bytes] = []
-        self._byte_count = 0
+        self.size = limits.recent_bytes_max
+        self.memory = page_memory(self.size)
+        # Positions from here on are kept, up to where the durable log ends; nothing before `begin`.
+        self.start = _NOWHERE
 
-    def keep(self, start: int, records: bytes) -> None:
-        """`records` are durable, from position `start` on, behind all that was kept before."""
-        self.starts.append(start)
-        self.records.append(records)
-        self._byte_count += len(records)
-        if self._byte_count > limits.recent_bytes_max:
-            self._let_go()
+    def begin(self, position: int) -> None:
+        """The next batch goes here; what lies below was written by somebody else."""
+        self.start = position
 
-    def find(self, position: int) -> tuple[bytes, int] | None:
-        """The records of a batch, and where in them `position` would be; None if it is too old.
+    def make_room(self, position: int, byte_count: int) -> bool:
+        """For a batch that goes to `position`: what it displaces is forgotten from now on.
 
-        The batch may end before: one that was not kept follows it.
+        False if it is too large to be kept.
         """
-        starts = self.starts
-        index = bisect_right(starts, position) - 1
-        return None if index < 0 else (self.records[index], position - starts[index])
+        end = position + byte_count
+        if byte_count > self.size:
+            self.start = end
+            return False
+        self.start = max(self.start, end - self.size)
+        return True
 
-    def _let_go(self) -> None:
-        """Many at a time: down to three quarters of the limit."""
-        kept_bytes = limits.recent_bytes_max * 3 // 4
-        count = 0
-        while self._byte_count > kept_bytes:
-            self._byte_count -= len(self.records[count])
-            count += 1
-        del self.starts[:count]
-        del self.records[:count]
+    def put(self, position: int, pieces: Iterable[bytes]) -> list[memoryview]:
+        """Copy a batch to the room that was made for it; the same bytes as one or two blocks."""
+        memory, size = self.memory, self.size
+        begin = at = position % size
+        for piece in pieces:
+            behind = at + len(piece)
+            if behind <= size:
+                memory[at:behind] = piece
+            else:
+                memory[at:size] = piece[: size - at]
+                memory[: behind - size] = piece[size - at :]
+                behind -= size
+            at = behind
+        view = memoryview(memory)
+        if at > begin:
+            return [view[begin:at]]
+        return [view[begin:], view[:at]] if at else [view[begin:]]
+
+    def find(self, position: int, length: int) -> bytes | None:
+        """Bytes of the log; None if they are not kept, or not in one piece."""
+        at = position % self.size if position >= self.start else self.size
+        return self.memory[at : at + length] if at + length <= self.size else None

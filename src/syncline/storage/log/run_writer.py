@@ -114,12 +114,7 @@ class RunWriter:
         rows["offset"][0] = 0
         rows["offset"][1:] = ends[:-1]
         rows["offset"] += self._payload_end
-        heads = rows.tobytes()
-        extend, row_bytes, checked_bytes = crc32c_extend, RUN_ROW_BYTES, _CHECKED_ROW_BYTES
-        rows["crc"] = [
-            extend(extend(0, heads[at : at + checked_bytes]), payload)
-            for at, payload in zip(range(0, len(heads), row_bytes), payloads, strict=True)
-        ]
+        fill_checksums(rows, payloads)
         self._rows.append(rows.tobytes())
         self._payloads += payloads
         self._payloads_bytes += int(ends[-1])
@@ -135,26 +130,28 @@ class RunWriter:
         self._write_payloads()
         if self._index_offset is None:
             self._index_offset = self._payload_end
-            self._rows = [_newest_of_each_key(b"".join(self._rows))]
+            self._rows = [newest_of_each_key(b"".join(self._rows))]
         self._write_rows(self._index_offset)
         if self._written_row_count == 0:
             self._abandon()
             return None
-        file_bytes = self._write_footer(self._index_offset)
-        self._file.sync()
-        self._file.close()
-        self._is_open = False
-        self._files.sync_folder(posixpath.dirname(self._path) or ".")
-        return RunMeta(
+        rows_end = self._index_offset + self._written_row_count * RUN_ROW_BYTES
+        run = RunMeta(
             posixpath.basename(self._path),
             self._written_row_count,
-            file_bytes,
+            rows_end + RUN_FOOTER_BYTES,
             self._times.lowest,
             self._times.highest,
             self._positions.lowest,
             self._positions.highest,
             self._index_crc,
         )
+        self._file.write(rows_end, [encode_footer(run)])
+        self._file.sync()
+        self._file.close()
+        self._is_open = False
+        self._files.sync_folder(posixpath.dirname(self._path) or ".")
+        return run
 
     def _write_payloads(self) -> None:
         start = self._payload_end - self._payloads_bytes
@@ -173,27 +170,26 @@ class RunWriter:
             self._written_row_count += len(part) // RUN_ROW_BYTES
         self._rows.clear()
 
-    def _write_footer(self, index_offset: int) -> int:
-        footer = RUN_FOOTER.pack(
-            RUN_MAGIC,
-            self._written_row_count,
-            index_offset,
-            self._times.lowest,
-            self._times.highest,
-            self._positions.lowest,
-            self._positions.highest,
-            self._index_crc,
-        )
-        end = index_offset + self._written_row_count * RUN_ROW_BYTES
-        self._file.write(end, [footer + CRC.pack(crc32c_extend(0, footer))])
-        return end + RUN_FOOTER_BYTES
-
     def _abandon(self) -> None:
         self._is_open = False
         self._file.close()
         # If even that fails, the file is one that no manifest lists: the next start removes it.
         with suppress(StorageError):
             self._files.remove(self._path)
+
+
+def encode_footer(run: RunMeta) -> bytes:
+    footer = RUN_FOOTER.pack(
+        RUN_MAGIC,
+        run.row_count,
+        run.index_offset,
+        run.lowest_time_ms,
+        run.highest_time_ms,
+        run.lowest_position,
+        run.highest_position,
+        run.index_crc,
+    )
+    return footer + CRC.pack(crc32c_extend(0, footer))
 
 
 class _Bounds:
@@ -214,7 +210,17 @@ class _Bounds:
             self.highest = value
 
 
-def _newest_of_each_key(rows: bytes) -> bytes:
+def fill_checksums(rows: "Rows", payloads: Iterable[bytes]) -> None:
+    """All else in the rows is as it will be."""
+    heads = rows.tobytes()
+    extend, row_bytes, checked_bytes = crc32c_extend, RUN_ROW_BYTES, _CHECKED_ROW_BYTES
+    rows["crc"] = [
+        extend(extend(0, heads[at : at + checked_bytes]), payload)
+        for at, payload in zip(range(0, len(heads), row_bytes), payloads, strict=True)
+    ]
+
+
+def newest_of_each_key(rows: bytes) -> bytes:
     """Sorted. A stream that was deleted and created anew has equal keys: the later one counts."""
     # Not at the top: a router that only serves never needs it.
     import numpy as np

@@ -1,5 +1,8 @@
 """Sealing: what is still wanted of old segments goes into a run, and the table to the device.
 
+A segment of which most is wanted becomes a run itself (`adopting`); what is wanted of the others is
+copied into one.
+
 Segments are taken newest first and one at a time, so memory holds one of them, and the first
 snapshot met of a stream is its last. The payloads that are written are the very bytes whose
 checksum was compared.
@@ -14,9 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from syncline.kernels.log_records import HEADER, gathered, record_offsets
-from syncline.kernels.rows import ROW
+from syncline.kernels.rows import ROW, Rows
 from syncline.storage.base import Damage
 from syncline.storage.files import Files
+from syncline.storage.log.adopting import adopt_segment
 from syncline.storage.log.format import (
     BATCH_HEADER,
     BATCH_HEADER_BYTES,
@@ -34,6 +38,7 @@ from syncline.storage.log.format import (
 )
 from syncline.storage.log.jobs import SealJob, SealResult
 from syncline.storage.log.liveness import LiveTable
+from syncline.storage.log.run_rows import RunMeta
 from syncline.storage.log.run_writer import WRITE_BYTES, RunWriter
 from syncline.storage.log.scan import (
     DamagedStretch,
@@ -43,6 +48,9 @@ from syncline.storage.log.scan import (
 )
 from syncline.values.ids import STREAM_ID_BYTES, StreamId
 
+# Share of a segment that must be wanted for it to become a run as it is. What is not wanted takes
+# room until runs are merged; what is wanted need not be written again.
+ADOPTED_SHARE: Final = 0.75
 _SEALED_KINDS: Final = [RecordKind.MESSAGE, RecordKind.QUOTA_MARKER, RecordKind.SNAPSHOT]
 
 
@@ -92,6 +100,7 @@ class _Rows:
 def seal(files: Files, job: SealJob) -> SealResult:
     """Raises StoreFullError or DeviceError; then there is no run, and the job may be done again."""
     damage: list[Damage] = []
+    runs: list[RunMeta] = []
     live_bytes = 0
     snapshot_streams: set[bytes] = set()
     newest_first = sorted(zip(job.segment_numbers, job.segment_paths, strict=True))[::-1]
@@ -109,12 +118,31 @@ def seal(files: Files, job: SealJob) -> SealResult:
             segment = _scan(path, number * job.segment_bytes, data, number_behind, job.tag)
             damage += _damage_of(segment, number_behind, table)
             rows = _newest_snapshots(_live_rows(segment, table), snapshot_streams)
-            live_bytes += _write_rows(data, rows, writer)
+            live_bytes += int(rows.lengths.sum())
+            run = _adopt(files, job, number, segment, rows) if _is_mostly_live(job, rows) else None
+            if run is not None:
+                runs.append(run)
+            else:
+                _write_rows(data, rows, writer)
             number_behind = segment.first_number
-        run = writer.finish()
+        copied = writer.finish()
         # Only now: the segments may be recycled once the slots they justify are durable.
         table.sync()
-    return SealResult(run, live_bytes, tuple(damage))
+    return SealResult(tuple(runs if copied is None else [*runs, copied]), live_bytes, tuple(damage))
+
+
+def _is_mostly_live(job: SealJob, rows: _Rows) -> bool:
+    live_bytes = int(rows.lengths.sum()) + len(rows.lengths) * RECORD_HEADER_BYTES
+    return live_bytes >= ADOPTED_SHARE * job.segment_bytes
+
+
+def _adopt(
+    files: Files, job: SealJob, number: int, segment: _Segment, rows: _Rows
+) -> RunMeta | None:
+    index = _index_rows(rows)
+    index["offset"] = rows.offsets
+    path = f"{job.run_path.removesuffix('.run')}-{number}.run"
+    return adopt_segment(files, segment.path, segment.data, job.segment_bytes, index, path)
 
 
 def _read(files: Files, path: str, length: int) -> bytes | None:
@@ -248,13 +276,19 @@ def _newest_snapshots(rows: _Rows, streams: set[bytes]) -> _Rows:
     return rows.taken(np.flatnonzero(keeps))
 
 
-def _write_rows(data: bytes, rows: _Rows, writer: RunWriter) -> int:
-    """A portion at a time: its payloads are in memory twice."""
+def _index_rows(rows: _Rows) -> Rows:
+    """Without offsets and checksums."""
     index = np.zeros(len(rows.lengths), ROW)
     index.view(np.uint8).reshape(-1, ROW.itemsize)[:, :RUN_KEY_BYTES] = rows.keys
     index["position"] = rows.positions
     index["time_ms"] = rows.times
     index["kind_length"] = rows.kinds << 24 | rows.lengths
+    return index
+
+
+def _write_rows(data: bytes, rows: _Rows, writer: RunWriter) -> None:
+    """A portion at a time: its payloads are in memory twice."""
+    index = _index_rows(rows)
     starts = rows.offsets.tolist()
     ends = (rows.offsets + rows.lengths).tolist()
     summed = np.cumsum(rows.lengths)
@@ -266,4 +300,3 @@ def _write_rows(data: bytes, rows: _Rows, writer: RunWriter) -> int:
         ]
         writer.add_rows(index[at:behind], payloads)
         at, written_bytes = behind, int(summed[behind - 1])
-    return written_bytes

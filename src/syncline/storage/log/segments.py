@@ -23,14 +23,15 @@ from syncline.storage.log.format import (
     parse_record,
 )
 from syncline.storage.log.preparing import write_zeros
-from syncline.storage.log.recent import RecentBatches
+from syncline.storage.log.recent import RecentLog
 from syncline.storage.log.streams import LENGTH_BITS, LENGTH_MASK
 
 _unpack_header = RECORD_HEADER.unpack_from
 # Plain numbers: a member of an enumeration costs more to compare.
 _MESSAGE: Final = int(RecordKind.MESSAGE)
 _QUOTA_MARKER: Final = int(RecordKind.QUOTA_MARKER)
-_NOTHING: Final = (b"", 0)
+# What is made ready at once for a reader who lags behind: others do so at the same place.
+_EXPECTED_BITS: Final = 20
 
 
 class Segments:
@@ -43,7 +44,9 @@ class Segments:
         self.epoch = epoch
         self.tag = tag
         self._open: dict[int, File] = {}
-        self.recent = RecentBatches()
+        self.recent = RecentLog()
+        # Mebibytes of the log that a reader who lags behind has asked for.
+        self._expected: set[int] = set()
         # Paths of prepared files; those sealed last, not yet made spares.
         self.spares: list[str] = []
         self.retired: list[str] = []
@@ -102,6 +105,9 @@ class Segments:
             self._files.rename(spare_path, path)
             self._files.sync_folder(self.folder)
             file = self._files.open(path)
+            if file.size() > self.segment_bytes:
+                # It was a run, or was about to become one.
+                file.truncate(self.segment_bytes)
             self._open[number] = file
         return file
 
@@ -112,16 +118,15 @@ class Segments:
         """
         position = place >> LENGTH_BITS
         length = place & LENGTH_MASK
-        data, start = self.recent.find(position) or _NOTHING
-        end = start + RECORD_HEADER_BYTES + length
-        # What was kept of a batch is as it was made: only the device's copy has to be checked.
-        is_checked = end <= len(data)
-        if not is_checked:
-            data = self._read_bytes(position, RECORD_HEADER_BYTES + length)
-            start, end = 0, RECORD_HEADER_BYTES + length
+        end = RECORD_HEADER_BYTES + length
+        data = self.recent.find(position, end)
+        # What was kept of the log is as it was made: only the device's copy has to be checked.
+        is_checked = data is not None
+        if data is None:
+            data = self._read_bytes(position, end)
             if len(data) != end:
                 return None
-        crc, kind_length, found, last_unread, time_quota = _unpack_header(data, start)
+        crc, kind_length, found, last_unread, time_quota = _unpack_header(data)
         if (
             kind_length & LENGTH_MASK != length
             or found != stream
@@ -129,7 +134,7 @@ class Segments:
             or not (is_checked or self._checksum(position, data) == crc)
         ):
             return None
-        payload = data[start + RECORD_HEADER_BYTES : end]
+        payload = data[RECORD_HEADER_BYTES:]
         kind = kind_length >> 24 & KIND_MASK
         if kind == _MESSAGE:
             return Entry(seq, time_quota >> QUOTA_BITS, payload)
@@ -145,7 +150,13 @@ class Segments:
 
     def _read_bytes(self, position: int, length: int) -> bytes:
         number, offset = divmod(position, self.segment_bytes)
-        return self._open[number].read(offset, length)
+        file = self._open[number]
+        part = position >> _EXPECTED_BITS
+        if part not in self._expected:
+            # Batches go past the page cache: the first to read here pays for all.
+            self._expected.add(part)
+            file.expect_reads(offset >> _EXPECTED_BITS << _EXPECTED_BITS, 1 << _EXPECTED_BITS)
+        return file.read(offset, length)
 
     def _checksum(self, position: int, data: bytes) -> int:
         """What the checksum of the record at `position` ought to be."""
@@ -165,6 +176,8 @@ class Segments:
         keep = max(0, bisect_right(self._epoch_starts, position) - 1)
         del self._epoch_starts[:keep]
         del self._epochs[:keep]
+        first = position >> _EXPECTED_BITS
+        self._expected = {part for part in self._expected if part >= first}
 
     def forget_all(self) -> None:
         """Before the log is read anew."""

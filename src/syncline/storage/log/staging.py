@@ -66,8 +66,8 @@ class StagedBatch:
     chain: Chain | None = None
     # Slots of streams that are too busy to be saved between two batches.
     images: list[tuple[OpenStream, bytes]] = field(default_factory=list[tuple[OpenStream, bytes]])
-    # All records, if they are small enough to be worth a copy; else nothing.
-    joined: bytes = b""
+    # It has a place in `RecentLog`.
+    is_kept: bool = False
     # What `checksum_seed` makes of epoch and tag.
     seed_key: int = field(init=False)
 
@@ -155,8 +155,7 @@ class StagedBatch:
         """Nothing more is added: make the header and, if wanted, the images of touched slots."""
         number = after.number + 1
         if self.length // len(self.pieces) < _JOIN_PIECE_BYTES:
-            self.joined = b"".join(self.pieces)
-            self.pieces = [self.joined]
+            self.pieces = [b"".join(self.pieces)]
         header, crc = encode_batch_header(
             self.epoch,
             number,

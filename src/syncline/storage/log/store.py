@@ -42,7 +42,6 @@ from syncline.storage.files import Files
 from syncline.storage.log.backup import back_up
 from syncline.storage.log.expiry import expiry_candidates
 from syncline.storage.log.format import (
-    BATCH_HEADER_BYTES,
     HAS_SNAPSHOT,
     IS_BLOCKED,
     IS_DOCUMENT,
@@ -202,6 +201,8 @@ class LogStore:
             raise LimitExceededError("sequence", seq, next_seq)
         if seq <= first:
             return
+        # What was sealed meanwhile is in a run.
+        opened.forget_below(self._upkeep.live_start)
         base = next_seq - len(opened.positions)
         if base > first:
             self._upkeep.count_dead(min(seq, base) - first)
@@ -212,6 +213,7 @@ class LogStore:
         return truncate_many(
             positions,
             self._by_id,
+            self._upkeep.live_start << LENGTH_BITS,
             self._stager.deferred,
             lambda stream, seq: truncate_each(self, ((stream, seq),)) == 1,
         )
@@ -355,15 +357,22 @@ class LogStore:
     def take_batch(self, *, acknowledgements: bool = True) -> Batch | None:
         if self._taken is not None:
             raise ValueError("the batch taken before is not finished")
-        self._taken = self._stager.take(must_acknowledge=acknowledgements)
-        return self._taken
+        self._taken = batch = self._stager.take(must_acknowledge=acknowledgements)
+        if batch is not None:
+            batch.is_kept = self._segments.recent.make_room(batch.position, batch.byte_count)
+        return batch
 
     def write_batch(self, batch: Batch) -> None:
         assert isinstance(batch, StagedBatch)
         offset = batch.position % self._segments.segment_bytes
         try:
             file = self._segments.file_for(batch.position, batch.spare_path)
-            file.write(offset, batch.pieces)
+            if batch.is_kept:
+                blocks = self._segments.recent.put(batch.position, batch.pieces)
+                write = file.write_blocks if self._options.is_durable else file.write
+                write(offset, blocks)
+            else:
+                file.write(offset, batch.pieces)
         except StoreFullError as error:
             # Its blocks were written before, so this cannot be for want of room in the log alone.
             raise DeviceError(error.path, "writing", error.reason) from error
@@ -376,8 +385,6 @@ class LogStore:
             raise ValueError("only the batch that was taken last can be finished")
         self._taken = None
         self._stager.finish(batch)
-        if batch.joined:
-            self._segments.recent.keep(batch.position + BATCH_HEADER_BYTES, batch.joined)
         self._durable_end = self._upkeep.durable_end = batch.end
         self._durable_places = batch.end << LENGTH_BITS
         self._committed_batch_count += 1

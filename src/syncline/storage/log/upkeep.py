@@ -88,7 +88,9 @@ class Upkeep:
         self.live_start = opened.manifest.state.oldest_segment * self._segments.segment_bytes
         self.durable_end = opened.replay.end
         self._archive = _open_archive(opened, options)
-        if self._archive is not None:
+        if self._archive is None:
+            self._drop_adopted()
+        else:
             # Those that were sealed before, and did not get further than that.
             self._archive.move(self._segments.retired)
             self._archive_retired()
@@ -159,9 +161,11 @@ class Upkeep:
         try:
             segments.prepare(path)
         except StoreFullError:
-            if not self._give_up_archived():
-                raise
-            return segments.spares.pop()
+            # One that became a run gives up no room.
+            while self._give_up_archived():
+                if segments.spares:
+                    return segments.spares.pop()
+            raise
         return path
 
     def take_job(self, *, seal_to: int, save: Callable[[], bool], filled: float) -> Job | None:
@@ -280,7 +284,9 @@ class Upkeep:
 
     def _segment_task(self, filled: float) -> PrepareSegmentJob | None:
         segments = self._segments
-        if segments.spares or segments.retired or filled < _PREPARE_AT:
+        # A log that goes from segment to segment may need the next one before a job has ended.
+        wanted = _SPARES_MAX if len(segments.numbers) > 1 else 1
+        if len(segments.spares) + len(segments.retired) >= wanted or filled < _PREPARE_AT:
             return None
         path = self._new_name("spare", ".wal", segments.folder)
         return PrepareSegmentJob(path, segments.segment_bytes)
@@ -371,30 +377,30 @@ class Upkeep:
     def _list_sealed(self, task: SealJob, result: SealResult) -> None:
         behind = task.segment_numbers[-1] + 1
         chain = self._chain_before[behind]
-        runs = self._manifest.state.runs
-        if result.run is not None:
-            runs = [*runs, result.run]
         self._manifest.change(
             oldest_segment=behind,
             previous_number=chain.number,
             previous_crc=chain.crc,
             previous_epoch=chain.epoch,
             checkpoint=self._checkpoint,
-            runs=runs,
+            runs=[*self._manifest.state.runs, *result.runs],
         )
         if self._archive is not None:
             self._archive.move(task.segment_paths)
 
     def _finish_sealed(self, task: SealJob, result: SealResult) -> None:
-        if result.run is not None:
-            self._runs.add(result.run)
+        for run in result.runs:
+            self._runs.add(run)
         self.damage.extend(result.damage)
         behind = task.segment_numbers[-1] + 1
         self.live_start = behind * self._segments.segment_bytes
         self._segments.retire_below(self.live_start)
         for number in task.segment_numbers:
             self._chain_before.pop(number, None)
-        self._archive_retired()
+        if self._archive is None:
+            self._drop_adopted()
+        else:
+            self._archive_retired()
         self._drop_surplus()
 
     def let_go_of_archived(self, now_ms: int) -> None:
@@ -404,7 +410,7 @@ class Upkeep:
         for path in self._archive.let_go(now_ms):
             self._make_spare(path)
         self._drop_surplus()
-        if self._is_disk_full and self._give_up_archived():
+        if self._is_disk_full and self._give_up_archived() and self._segments.spares:
             self._files.remove(self._segments.spares.pop())
         self._is_disk_full = False
 
@@ -427,6 +433,9 @@ class Upkeep:
 
     def _make_spare(self, archived: str) -> None:
         """Under another name at once, or the archive would show it."""
+        if self._files.is_linked(archived):
+            self._files.remove(archived)
+            return
         spare = self._new_name("spare", ".wal", self._segments.folder)
         self._files.rename(archived, spare)
         self._segments.spares.append(spare)
@@ -437,9 +446,14 @@ class Upkeep:
             unneeded = segments.retired or segments.spares
             self._files.remove(unneeded.pop())
 
+    def _drop_adopted(self) -> None:
+        """Segments that became runs keep that name alone: they must not be written over."""
+        for path in [path for path in self._segments.retired if self._files.is_linked(path)]:
+            self._files.remove(path)
+            self._segments.retired.remove(path)
+
     def _archive_retired(self) -> None:
-        if self._archive is None:
-            return
+        assert self._archive is not None
         retired, self._segments.retired = self._segments.retired, []
         self._archive.add(retired)
 

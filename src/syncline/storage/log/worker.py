@@ -207,6 +207,10 @@ class _ChildFiles(DiskFiles):
         self.check()
         super().rename(source, target)
 
+    def link(self, source: str, target: str) -> bool:
+        self.check()
+        return super().link(source, target)
+
     def remove(self, path: str) -> None:
         self.check()
         super().remove(path)
@@ -230,6 +234,10 @@ class _ChildFile:
         self._check()
         self._file.write(offset, pieces)
 
+    def write_blocks(self, offset: int, blocks: Sequence[memoryview]) -> None:
+        self._check()
+        self._file.write_blocks(offset, blocks)
+
     def sync(self) -> None:
         self._check()
         self._file.sync()
@@ -244,8 +252,14 @@ class _ChildFile:
     def forget_cached(self, offset: int, length: int) -> None:
         self._file.forget_cached(offset, length)
 
+    def expect_reads(self, offset: int, length: int) -> None:
+        self._file.expect_reads(offset, length)
+
     def map(self, *, writable: bool) -> MappedFile:
         return self._file.map(writable=writable)
+
+    def claim(self) -> bool:
+        return self._file.claim()
 
     def close(self) -> None:
         self._file.close()

@@ -1,0 +1,187 @@
+"""Segments that become runs: nothing is written over, and what is let go of is freed."""
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from syncline.storage.base import StreamKind, commit
+from syncline.storage.files import DiskFiles, Files
+from syncline.storage.log.archive import confirm
+from syncline.storage.log.store import LogStore
+from syncline.storage.options import StoreOptions
+from syncline.testing.files import SimulatedFiles
+from syncline.values.ids import StreamId
+
+SEGMENT_BYTES = 64 * 1024
+QUEUES = [StreamId(bytes([number]) * 24) for number in range(5)]
+FOLDER = "/data"
+
+
+def opened(files: Files, folder: str = FOLDER, *, archive_segments: int = 0) -> LogStore:
+    options = StoreOptions(
+        segment_bytes=SEGMENT_BYTES, archive_bytes_max=archive_segments * SEGMENT_BYTES
+    )
+    return LogStore.open(folder, files, options, now_ms=1, random_bytes=Random(1).randbytes)
+
+
+def body(queue: StreamId, seq: int) -> bytes:
+    return b"%d:%06d " % (queue[0], seq) * 300
+
+
+def write(store: LogStore, count: int) -> None:
+    """So many messages to each queue, one batch for all of them."""
+    for _ in range(count):
+        for queue in QUEUES:
+            store.append(queue, body(queue, store.state(queue).next), 1)
+        commit(store)
+
+
+def keep_house(store: LogStore) -> None:
+    for _ in range(1_000):
+        job = store.take_job()
+        if job is None:
+            return
+        store.finish_job(job, store.run_job(job))
+    raise AssertionError("there is always more to do")
+
+
+def check(store: LogStore) -> None:
+    for queue in QUEUES:
+        state = store.state(queue)
+        found = [
+            entry
+            for start in range(state.first, state.next, 8)
+            for entry in store.read(queue, start, min(8, state.next - start), 1 << 20)
+        ]
+        assert [entry.seq for entry in found] == list(range(state.first, state.next))
+        assert all(entry.payload == body(queue, entry.seq) for entry in found)
+    assert store.damage() == []
+
+
+def made(files: Files, folder: str = FOLDER, **options: int) -> LogStore:
+    store = opened(files, folder, **options)
+    for queue in QUEUES:
+        store.create(queue, StreamKind.QUEUE, 0, 1)
+    commit(store)
+    return store
+
+
+def test_what_became_a_run_is_not_written_over() -> None:
+    files = SimulatedFiles()
+    store = made(files)
+    for _ in range(12):
+        write(store, 6)
+        keep_house(store)
+        check(store)
+    assert files.calls["link"] >= 10
+    # One name is left of each.
+    runs = [name for name in files.list(f"{FOLDER}/runs") if name.count("-") == 3]
+    assert runs
+    assert not any(files.is_linked(f"{FOLDER}/runs/{name}") for name in runs)
+    store.close()
+    again = opened(files)
+    check(again)
+    again.close()
+
+
+def test_a_start_between_listing_and_letting_go_keeps_what_became_a_run() -> None:
+    files = SimulatedFiles()
+    store = made(files)
+    write(store, 20)
+    while (job := store.take_job()) is not None:
+        result = store.run_job(job)
+        if job.name == "seal":
+            # Listed, and killed before anything else was done about it.
+            break
+        store.finish_job(job, result)
+    assert files.calls["link"]
+    after = files.kill(Random(1))
+    again = opened(after)
+    check(again)
+    write(again, 30)
+    keep_house(again)
+    check(again)
+    again.close()
+
+
+def test_all_is_freed_when_it_is_acknowledged() -> None:
+    files = SimulatedFiles()
+    store = made(files)
+    write(store, 60)
+    keep_house(store)
+    assert files.calls["link"]
+    for queue in QUEUES:
+        store.truncate_before(queue, store.state(queue).next)
+    write(store, 30)
+    for queue in QUEUES:
+        store.truncate_before(queue, store.state(queue).next)
+    commit(store)
+    for _ in range(3):
+        # What is in the last batch is only known to be dead with the next one.
+        keep_house(store)
+        write(store, 1)
+    assert files.list(f"{FOLDER}/runs") == []
+    assert len(files.list(f"{FOLDER}/wal")) <= 5
+    store.close()
+
+
+@pytest.mark.parametrize("is_confirmed", [True, False])
+def test_an_archived_segment_that_became_a_run_goes_without_being_written_over(
+    is_confirmed: bool,
+) -> None:
+    files = SimulatedFiles()
+    store = made(files, archive_segments=3)
+    for _ in range(8):
+        write(store, 8)
+        keep_house(store)
+        check(store)
+        if is_confirmed:
+            numbers = [int(name[:12]) for name in files.list(f"{FOLDER}/archive") if name[0] == "0"]
+            confirm(files, f"{FOLDER}/archive", max(numbers, default=0))
+    assert files.calls["link"] >= 10
+    assert len([name for name in files.list(f"{FOLDER}/archive") if name[0] == "0"]) <= 4
+    store.close()
+    again = opened(files, archive_segments=3)
+    check(again)
+    again.close()
+
+
+def test_a_spare_that_was_a_run_has_the_size_of_a_segment() -> None:
+    """Its rows go when the file becomes a segment again."""
+    files = SimulatedFiles()
+    store = made(files, archive_segments=3)
+    write(store, 16)
+    keep_house(store)
+    assert files.calls["link"]
+    # The runs go, and their second names with the history become spares.
+    for queue in QUEUES:
+        store.truncate_before(queue, store.state(queue).next)
+    write(store, 12)
+    keep_house(store)
+    confirm(files, f"{FOLDER}/archive", 1_000)
+    keep_house(store)
+    write(store, 40)
+    keep_house(store)
+    check(store)
+    sizes = {
+        len(files.read_all(f"{FOLDER}/wal/{name}"))
+        for name in files.list(f"{FOLDER}/wal")
+        if name[0] == "0"
+    }
+    assert sizes == {SEGMENT_BYTES}
+    store.close()
+
+
+def test_a_backup_has_what_became_a_run(tmp_path: Path) -> None:
+    files = DiskFiles()
+    store = made(files, str(tmp_path / "data"))
+    write(store, 20)
+    keep_house(store)
+    assert any(run.name.count("-") == 3 for run in store._manifest.state.runs)  # pyright: ignore[reportPrivateUsage]
+    for _ in store.backup(str(tmp_path / "copy")):
+        pass
+    store.close()
+    copy = opened(files, str(tmp_path / "copy"))
+    check(copy)
+    copy.close()
