@@ -7,6 +7,8 @@ It speaks the five commands that the rounds use, with the replies that Redis giv
     XDEL key id              acknowledge: a position, so whatever stands before it goes as well
     XLEN key, PING
 
+A key of 24 bytes is a queue id as it is; others are hashed.
+
 What is appended in one turn of the loop, by whatever connections, is staged at once and waited for
 once; its replies come after the sync that covers it, one write for each connection. Only appends
 wait: an acknowledgement is answered at once and is on the disk a moment later (`_ACK_SECONDS_MAX`
@@ -20,7 +22,7 @@ at most), because one that is lost costs no more than a second delivery.
 import argparse
 import asyncio
 import signal
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import Final, Protocol, cast
@@ -30,6 +32,7 @@ import uvloop
 
 from bench.log.bare_queues import BareQueues, NoCommitter
 from bench.log.ours import now_ms, open_ours
+from bench.log.resp_rows import ACKNOWLEDGE, APPEND, READ, Row, RowReader
 from syncline.errors import (
     MalformedMessageError,
     StorageError,
@@ -48,35 +51,48 @@ _JOB_PAUSE_SECONDS = 0.02
 # How long senders wait before upkeep that is behind is asked again.
 _BUSY_SECONDS = 0.005
 _ACK_SECONDS_MAX = 0.02
-_WORD_COUNTS = {b"XADD": 5, b"XRANGE": 6, b"XDEL": 3, b"XLEN": 2, b"PING": 1}
-# The reader moves what it has not read yet to its beginning after each command.
-_FED_BYTES = 32_768
+_WORD_COUNTS = {APPEND: 5, READ: 6, ACKNOWLEDGE: 3, b"XLEN": 2, b"PING": 1}
 _NAMES_MAX = 1_000_000
 _IDS_MAX = 65_536
+_LENGTHS_MAX = 64
 
 
 class Names(dict[bytes, StreamId]):
-    """Queue ids of keys. Real ids are random; redis-benchmark can only count, so keys are hashed.
-
-    They are kept, so that the hash costs each queue once; a peer that sends its ids needs neither.
-    """
+    """Queue ids of keys, which are kept, so that the hash costs each queue once."""
 
     def __missing__(self, key: bytes) -> StreamId:
         if len(self) >= _NAMES_MAX:
             self.clear()
-        self[key] = found = StreamId(blake2b(key, digest_size=STREAM_ID_BYTES).digest())
+        is_id = len(key) == STREAM_ID_BYTES
+        id_ = key if is_id else blake2b(key, digest_size=STREAM_ID_BYTES).digest()
+        self[key] = found = StreamId(id_)
         return found
 
 
 class IdReplies(dict[int, bytes]):
-    """Replies to an append, by sequence; those of low sequences are kept."""
+    """An id in a reply, by sequence, and what stands around it; those of low sequences are kept."""
+
+    def __init__(self, before: bytes = b"", behind: bytes = b"") -> None:
+        super().__init__()
+        self._before = before
+        self._behind = behind
 
     def __missing__(self, seq: int) -> bytes:
         entry_id = b"%d-0" % seq
-        reply = b"$%d\r\n%b\r\n" % (len(entry_id), entry_id)
+        reply = b"%b$%d\r\n%b\r\n%b" % (self._before, len(entry_id), entry_id, self._behind)
         if seq < _IDS_MAX:
             self[seq] = reply
         return reply
+
+
+class HeadReplies(dict[int, IdReplies]):
+    """What stands before the body of a message that is read, by its length and sequence."""
+
+    def __missing__(self, length: int) -> IdReplies:
+        if len(self) >= _LENGTHS_MAX:
+            self.clear()
+        self[length] = found = IdReplies(b"*1\r\n*2\r\n", b"*2\r\n$1\r\nf\r\n$%d\r\n" % length)
+        return found
 
 
 class Queues(Protocol):
@@ -118,6 +134,7 @@ class Turns:
         self._shares: list[tuple[Face, int]] = []
         self._faces: dict[Face, None] = {}
         self.reply_to = IdReplies()
+        self.head_of = HeadReplies()
         self._will_flush = False
 
     def add(self, face: "Face", count: int) -> None:
@@ -206,17 +223,17 @@ class Face(asyncio.Protocol):
         self._turns = turns
         self._store = turns.store
         self._names = turns.names
-        self._reader = hiredis.Reader()
+        self._reader = RowReader()
         self.replies: list[bytes] = []
         self._has_appended = False
         # Writes of replies that wait for the disk.
         self._waiting_count = 0
         self._transport: asyncio.Transport
-        # Each takes the commands of its name that stand in a row.
-        self._commands: dict[bytes, Callable[[Sequence[list[bytes]]], None]] = {
-            b"XADD": self._append,
-            b"XRANGE": self._read,
-            b"XDEL": self._acknowledge,
+        # Of rows whose words are all there, and of those that have only what differs.
+        self._commands: Mapping[bytes, Callable[[Sequence[list[bytes]]], None]] = {
+            APPEND: self._append_words,
+            READ: self._read_words,
+            ACKNOWLEDGE: self._acknowledge_words,
             b"XLEN": self._count,
             b"PING": self._pong,
         }
@@ -231,29 +248,31 @@ class Face(asyncio.Protocol):
         self._transport.resume_reading()
 
     def data_received(self, data: bytes) -> None:
-        feed, gets = self._reader.feed, self._reader.gets
-        name = b""
-        row: list[list[bytes]] = []
         try:
-            for start in range(0, len(data), _FED_BYTES):
-                feed(data, start, min(_FED_BYTES, len(data) - start))
-                while (words := gets()) is not False:
-                    if words[0] != name:
-                        self._handle(name, row)
-                        name, row = words[0], []
-                    row.append(words)
+            rows = self._reader.feed(data)
         except hiredis.ProtocolError:
             self._transport.abort()
             return
-        self._handle(name, row)
+        for row in rows:
+            self._handle(row)
         if self._has_appended or self._waiting_count:
             self._turns.wait(self)
         elif self.replies:
             self._transport.write(self._take_replies())
 
-    def _handle(self, name: bytes, row: Sequence[list[bytes]]) -> None:
-        if not row:
-            return
+    def _handle(self, row: Row) -> None:
+        name, words, is_shaped = row
+        if not is_shaped:
+            self._handle_words(name, cast(Sequence[list[bytes]], words))
+        elif name == APPEND:
+            self._append(cast(list[tuple[StreamId, bytes]], words))
+        elif name == READ:
+            self._read(cast(list[StreamId], words))
+        else:
+            pairs = cast(list[tuple[StreamId, bytes]], words)
+            self._acknowledge([(stream, int(seq) + 1) for stream, seq in pairs])
+
+    def _handle_words(self, name: bytes, row: Sequence[list[bytes]]) -> None:
         handle = self._commands.get(name)
         try:
             if handle is None or set(map(len, row)) != {_WORD_COUNTS[name]}:
@@ -263,7 +282,7 @@ class Face(asyncio.Protocol):
             # Nothing was done yet: whoever is at fault is told, and the others are served.
             if len(row) > 1:
                 for words in row:
-                    self._handle(name, [words])
+                    self._handle_words(name, [words])
             else:
                 self.replies.append(error_reply(error))
 
@@ -289,13 +308,14 @@ class Face(asyncio.Protocol):
 
     # Commands. What comes behind an append meets what it left, so that is staged first.
 
-    def _append(self, row: Sequence[list[bytes]]) -> None:
+    def _append(self, messages: list[tuple[StreamId, bytes]]) -> None:
+        self._has_appended = True
+        self._turns.messages += messages
+        self._turns.add(self, len(messages))
+
+    def _append_words(self, row: Sequence[list[bytes]]) -> None:
         self._has_appended = True
         names, turns = self._names, self._turns
-        if all(words[2] == b"*" for words in row):
-            turns.messages += [(names[words[1]], words[4]) for words in row]
-            turns.add(self, len(row))
-            return
         for _, key, wanted_id, _, body in row:
             stream = names[key]
             if wanted_id != b"*":
@@ -305,8 +325,7 @@ class Face(asyncio.Protocol):
                     text = b"-ERR the next id of this queue is %d-0\r\n" % next_seq
                     self.replies.append(text)
                     continue
-            turns.messages.append((stream, body))
-            turns.add(self, 1)
+            self._append([(stream, body)])
 
     def _next_seq(self, stream: StreamId) -> int:
         try:
@@ -314,25 +333,28 @@ class Face(asyncio.Protocol):
         except UnknownQueueError:
             return 1
 
-    def _read(self, row: Sequence[list[bytes]]) -> None:
-        self._turns.stage()
-        names, replies, reply_to = self._names, self.replies, self._turns.reply_to
-        streams = [names[words[1]] for words in row]
+    def _read_words(self, row: Sequence[list[bytes]]) -> None:
         if any(words[5] != b"1" for words in row):
             raise MalformedMessageError("one message of a queue at a time: COUNT 1")
+        self._read([self._names[words[1]] for words in row])
+
+    def _read(self, streams: list[StreamId]) -> None:
+        self._turns.stage()
+        replies, head_of = self.replies, self._turns.head_of
         for head in self._store.read_heads(streams):
             if head is None:
                 replies.append(b"*0\r\n")
-                continue
-            payload = head.payload
-            text = b"*2\r\n$1\r\nf\r\n$%d\r\n" % len(payload)
-            # Copied once, when all replies are joined.
-            replies += (b"*1\r\n*2\r\n", reply_to[head.seq], text, payload, b"\r\n")
+            else:
+                payload = head.payload
+                # Copied once, when all replies are joined.
+                replies += (head_of[len(payload)][head.seq], payload, b"\r\n")
 
-    def _acknowledge(self, row: Sequence[list[bytes]]) -> None:
-        self._turns.stage()
+    def _acknowledge_words(self, row: Sequence[list[bytes]]) -> None:
         names = self._names
-        wanted = [(names[key], int(id_.partition(b"-")[0]) + 1) for _, key, id_ in row]
+        self._acknowledge([(names[key], int(id_.partition(b"-")[0]) + 1) for _, key, id_ in row])
+
+    def _acknowledge(self, wanted: list[tuple[StreamId, int]]) -> None:
+        self._turns.stage()
         count = self._store.truncate_many(wanted)
         self._turns.acknowledged()
         self.replies += [b":1\r\n"] * count
