@@ -51,15 +51,19 @@ class Shape:
     def __init__(self, name: bytes, pattern: bytes, length: int) -> None:
         self.name = name
         self.length = length
-        self._patterns = [re.compile(pattern * count, re.DOTALL) for count in _TOGETHER]
+        self._patterns = [
+            (count, re.compile(pattern * count, re.DOTALL).match) for count in _TOGETHER
+        ]
 
     def read(self, data: bytes, at: int) -> tuple[list[bytes], int]:
         """The words of all such commands from `at` on, and where they end."""
         words: list[bytes] = []
-        for pattern in self._patterns:
-            while (found := pattern.match(data, at)) is not None:
+        left = (len(data) - at) // self.length
+        for count, match in self._patterns:
+            while left >= count and (found := match(data, at)) is not None:
                 words += found.groups()
                 at = found.end()
+                left -= count
         return words, at
 
 
@@ -101,6 +105,8 @@ class RowReader:
 
     def __init__(self) -> None:
         self._parser = hiredis.Reader()
+        # It has the beginning of a command.
+        self._is_parsing = False
         self._shape = _shape_of_read
         # The beginning of a command of `_shape`.
         self._rest = b""
@@ -108,7 +114,7 @@ class RowReader:
     def feed(self, data: bytes) -> list[Row]:
         """Raises hiredis.ProtocolError."""
         rows: list[Row] = []
-        if self._parser.has_data():
+        if self._is_parsing:
             self._parse(data, rows)
             return rows
         at = 0
@@ -162,3 +168,4 @@ class RowReader:
                     name, row = words[0], []
                     rows.append(Row(name, row, is_shaped=False))
                 row.append(words)
+        self._is_parsing = self._parser.has_data()

@@ -329,8 +329,14 @@ class Stager:
                     seq << 24 | unread_count + 1,
                     time_bits | quota,
                 )
-                crc = crc32c_extend(crc32c_extend(position & 0xFFFF_FFFF ^ seed, body), payload)
-                pieces += (_pack_crc(crc) + body, payload)
+                if length < _JOIN_PIECE_BYTES:
+                    # One copy costs less than a second checksum.
+                    body += payload
+                    crc = crc32c_extend(position & 0xFFFF_FFFF ^ seed, body)
+                    pieces += (_pack_crc(crc), body)
+                else:
+                    crc = crc32c_extend(crc32c_extend(position & 0xFFFF_FFFF ^ seed, body), payload)
+                    pieces += (_pack_crc(crc) + body, payload)
                 opened.next = seq + 1
                 if opened.staged_to < batch_start:
                     streams.append(opened)
