@@ -1,11 +1,18 @@
-"""Which streams may hold entries that are too old: found by time, not by looking at each."""
+"""Which streams may hold entries that are too old, and how many of a queue are.
 
-from collections.abc import Iterator, Sequence
+Streams are found by time, not by looking at each.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from syncline.storage.base import Entry, EntryKind
 from syncline.storage.log.runset import RunSet
+from syncline.values.ids import StreamId
 
 _ROWS_AT_ONCE: Final = 65_536
+_READ_TOGETHER: Final = 64
+_READ_BYTES: Final = 1 << 20
 
 
 def expiry_candidates(runs: RunSet, in_log: Sequence[bytes], time_ms: int) -> Iterator[bytes]:
@@ -28,3 +35,27 @@ def expiry_candidates(runs: RunSet, in_log: Sequence[bytes], time_ms: int) -> It
         if stream not in seen:
             seen.add(stream)
             yield stream
+
+
+def end_of_old(
+    read: Callable[[StreamId, int, int, int], list[Entry]],
+    stream: StreamId,
+    first: int,
+    time_ms: int,
+    count_max: int,
+) -> int:
+    """The sequence behind the messages of a queue, from `first` on, that are older than a time.
+
+    No more than `count_max` are looked at. A quota marker is no message: it stays, and so does what
+    follows it.
+    """
+    seq = first
+    while seq - first < count_max:
+        entries = read(stream, seq, min(count_max - (seq - first), _READ_TOGETHER), _READ_BYTES)
+        for entry in entries:
+            if entry.time_ms >= time_ms or entry.kind is not EntryKind.MESSAGE:
+                return seq
+            seq = entry.seq + 1
+        if not entries:
+            return seq
+    return seq

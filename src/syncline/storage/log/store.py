@@ -30,7 +30,6 @@ from syncline.storage.base import (
     Batch,
     Damage,
     Entry,
-    EntryKind,
     Job,
     Snapshot,
     StoreStats,
@@ -40,7 +39,8 @@ from syncline.storage.base import (
 )
 from syncline.storage.files import Files
 from syncline.storage.log.backup import back_up
-from syncline.storage.log.expiry import expiry_candidates
+from syncline.storage.log.cursors import have_cursors_moved
+from syncline.storage.log.expiry import end_of_old, expiry_candidates
 from syncline.storage.log.format import (
     HAS_SNAPSHOT,
     IS_BLOCKED,
@@ -48,7 +48,6 @@ from syncline.storage.log.format import (
     RECORD_HEADER_BYTES,
     SEQUENCE,
     RecordKind,
-    encode_cursors,
 )
 from syncline.storage.log.jobs import MergeResult
 from syncline.storage.log.many import read_heads, truncate_many, unread_among
@@ -74,7 +73,6 @@ _SWEEP_PER_BATCH: Final = 128
 _MOVED_PAGES_PER_BATCH: Final = 4
 _STRAY_SLOTS_PER_BATCH: Final = 1024
 _STRAY_SLOTS_AT_ONCE: Final = 1 << 16
-_EXPIRY_BYTES: Final = 1 << 20
 # Slots written in one go when upkeep needs the table to be up to date.
 _SAVED_AT_ONCE: Final = 4096
 # A plain number: arithmetic on a member of an enumeration costs more than all else in `append`.
@@ -453,7 +451,9 @@ class LogStore:
         residents.settle(self._upkeep.seal_end, _SAVED_AT_ONCE)
         self._stager.wants_images = residents.is_settling
         seal_to = residents.settled_to
-        if seal_to <= self._upkeep.live_start or not self._have_cursors_moved(seal_to):
+        if seal_to <= self._upkeep.live_start or not have_cursors_moved(
+            residents.with_cursors, self._stager, self._durable_end, seal_to
+        ):
             seal_to = 0
         return self._upkeep.take_job(
             seal_to=seal_to,
@@ -579,40 +579,10 @@ class LogStore:
             opened.snapshot_seq = found.up_to_seq if found is not None else 0
         return opened.snapshot_seq
 
-    def _have_cursors_moved(self, seal_to: int) -> bool:
-        """Whether no cursor needs a segment below `seal_to`, which is to be sealed.
-
-        Cursors never go to runs: all those of a stream are written to the log anew before the
-        segment that holds them is let go of.
-        """
-        have_moved = True
-        for opened in list(self._residents.with_cursors):
-            if not opened.cursors and opened.cursor_position < self._durable_end:
-                del self._residents.with_cursors[opened]
-            elif opened.cursors and opened.cursor_position < seal_to:
-                data = encode_cursors(opened.cursors)
-                try:
-                    batch = self._stager.room(RECORD_HEADER_BYTES + len(data))
-                except StorageError:
-                    return False
-                place = batch.add(opened, RecordKind.CURSORS, self._stager.time_ms, data)
-                opened.cursor_position = place >> LENGTH_BITS
-            have_moved = have_moved and opened.cursor_position < self._durable_end
-        return have_moved
-
     def _expire_queue(self, opened: OpenStream, time_ms: int, count_max: int) -> int:
         stream = StreamId(opened.stream)
-        begin = seq = opened.first
-        while seq - begin < count_max:
-            entries = self.read(stream, seq, min(count_max - (seq - begin), 64), _EXPIRY_BYTES)
-            old = 0
-            for entry in entries:
-                if entry.time_ms >= time_ms or entry.kind is not EntryKind.MESSAGE:
-                    break
-                seq = entry.seq + 1
-                old += 1
-            if not entries or old < len(entries):
-                break
+        begin = opened.first
+        seq = end_of_old(self.read, stream, begin, time_ms, count_max)
         self.truncate_before(stream, seq)
         if seq > begin and self.on_expired is not None:
             self.on_expired(stream, seq - 1)
