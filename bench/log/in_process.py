@@ -6,7 +6,7 @@ from statistics import median
 
 from bench.log.plan import BODY_SIZES, KB
 from bench.log.setting import Setting
-from bench.log.worker import OURS
+from bench.log.worker import BARE_DISK, OURS
 from bench.peers import catalogue
 from bench.support.figures import Figure, as_text, at_least_ratio, at_most_ratio, values_table
 from bench.support.processes import run_worker
@@ -75,7 +75,7 @@ def _append_rounds(setting: Setting, peers: list[str], body_bytes: int, in_fligh
     }
     contestants = {
         name: partial(_run, setting, {**task, "task": "append", "store": name})
-        for name in (OURS, *peers)
+        for name in (OURS, *peers, BARE_DISK)
     }
     contestants[_OURS_BEHIND_COMMITTER] = partial(
         _run, setting, {**task, "task": "append_by_producers", "store": OURS}

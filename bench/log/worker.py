@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 import uvloop
 
+from bench.log.bare_disk import BareDisk
 from bench.log.ours import OurStore, as_stream, now_ms, open_ours
 from bench.peers.catalogue import open_embedded
 from bench.peers.embedded import EmbeddedStore
@@ -35,6 +36,7 @@ Result = dict[str, float]
 Item = TypeVar("Item")
 
 OURS = "Syncline"
+BARE_DISK = "disk alone"
 
 # Groups of messages between two looks at whether our store has segments to seal; and more messages
 # than it takes, twice, until it has.
@@ -44,6 +46,8 @@ _SEALING_COUNT_MAX = 400_000
 
 def open_contestant(task: Task, workload: Workload) -> EmbeddedStore:
     folder = Path(task["folder"])
+    if task["store"] == BARE_DISK:
+        return BareDisk(folder)
     if task["store"] == OURS:
         return OurStore(folder, workload.queue_ids, kind=task.get("kind", "log"))
     return open_embedded(task["store"], folder)
