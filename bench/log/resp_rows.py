@@ -54,6 +54,7 @@ class Shape:
         self._patterns = [
             (count, re.compile(pattern * count, re.DOTALL).match) for count in _TOGETHER
         ]
+        self.match_one = re.compile(pattern, re.DOTALL).match
 
     def read(self, data: bytes, at: int) -> tuple[list[bytes], int]:
         """The words of all such commands from `at` on, and where they end."""
@@ -113,6 +114,14 @@ class RowReader:
 
     def feed(self, data: bytes) -> list[Row]:
         """Raises hiredis.ProtocolError."""
+        met = self._shape
+        if len(data) == met.length and not self._rest and not self._is_parsing:
+            # One command, as from a peer that waits for each reply.
+            found = met.match_one(data)
+            if found is not None:
+                groups = found.groups()
+                words: Words = [groups[0]] if len(groups) == 1 else [(groups[0], groups[1])]
+                return [Row(met.name, words, is_shaped=True)]
         rows: list[Row] = []
         if self._is_parsing:
             self._parse(data, rows)
