@@ -174,6 +174,8 @@ def test_of_a_stream_that_was_made_anew_an_adopted_segment_lists_the_later_one(
     (born,) = segment.add([NewRecord(RecordKind.CREATE, B)])
     segment.add([message(B, 1, b"later")])
     put(files, TABLE, table_image([slot(A), slot(B, born=born)]))
+    # Its slot does not tell which of them is wanted.
+    damage_slot(files, TABLE, B, 33)
     job = replace(sealing.job(), table_paths=(TABLE,))
     jobs.seal(files, job)
     assert contents(files, ADOPTED)[B, 0, 1] == b"later"

@@ -11,6 +11,7 @@ from syncline.storage.log.archive import confirm
 from syncline.storage.log.store import LogStore
 from syncline.storage.options import StoreOptions
 from syncline.testing.files import SimulatedFiles
+from syncline.values import limits
 from syncline.values.ids import StreamId
 
 SEGMENT_BYTES = 64 * 1024
@@ -105,17 +106,25 @@ def test_a_start_between_listing_and_letting_go_keeps_what_became_a_run() -> Non
     again.close()
 
 
-def test_all_is_freed_when_it_is_acknowledged() -> None:
+@pytest.mark.parametrize("together", [True, False])
+def test_all_is_freed_when_it_is_acknowledged(together: bool) -> None:
+    def acknowledge() -> None:
+        wanted = [(queue, store.state(queue).next) for queue in QUEUES]
+        if together:
+            assert store.truncate_many(wanted) == len(wanted)
+            return
+        for queue, seq in wanted:
+            store.truncate_before(queue, seq)
+
     files = SimulatedFiles()
     store = made(files)
     write(store, 60)
     keep_house(store)
     assert files.calls["link"]
-    for queue in QUEUES:
-        store.truncate_before(queue, store.state(queue).next)
+    # Before anything else has told the streams that their entries are in runs by now.
+    acknowledge()
     write(store, 30)
-    for queue in QUEUES:
-        store.truncate_before(queue, store.state(queue).next)
+    acknowledge()
     commit(store)
     for _ in range(3):
         # What is in the last batch is only known to be dead with the next one.
@@ -154,15 +163,24 @@ def test_a_spare_that_was_a_run_has_the_size_of_a_segment() -> None:
     write(store, 16)
     keep_house(store)
     assert files.calls["link"]
-    # The runs go, and their second names with the history become spares.
+    # The runs go; then the history lets go of what was a run, which becomes a spare.
     for queue in QUEUES:
         store.truncate_before(queue, store.state(queue).next)
-    write(store, 12)
-    keep_house(store)
+    commit(store)
+    for _ in range(3):
+        keep_house(store)
+        write(store, 1)
+    assert files.list(f"{FOLDER}/runs") == []
+    archived = [name for name in files.list(f"{FOLDER}/archive") if name[0] == "0"]
+    assert any(len(files.read_all(f"{FOLDER}/archive/{n}")) > SEGMENT_BYTES for n in archived)
     confirm(files, f"{FOLDER}/archive", 1_000)
-    keep_house(store)
-    write(store, 40)
-    keep_house(store)
+    store.take_job()
+    assert any(
+        len(files.read_all(f"{FOLDER}/wal/{name}")) > SEGMENT_BYTES
+        for name in files.list(f"{FOLDER}/wal")
+        if name.startswith("spare")
+    )
+    write(store, 20)
     check(store)
     sizes = {
         len(files.read_all(f"{FOLDER}/wal/{name}"))
@@ -170,6 +188,20 @@ def test_a_spare_that_was_a_run_has_the_size_of_a_segment() -> None:
         if name[0] == "0"
     }
     assert sizes == {SEGMENT_BYTES}
+    store.close()
+
+
+def test_heads_that_left_memory_are_read_from_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "recent_bytes_max", 8 * 4_096)
+    store = made(SimulatedFiles())
+    write(store, 4)
+    for _ in range(3):
+        heads = store.read_heads(QUEUES)
+        assert [head.payload for head in heads if head is not None] == [
+            body(queue, store.state(queue).first) for queue in QUEUES
+        ]
+        store.truncate_many([(queue, store.state(queue).first + 1) for queue in QUEUES])
+        write(store, 1)
     store.close()
 
 
