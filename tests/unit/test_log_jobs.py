@@ -181,6 +181,27 @@ def test_of_a_stream_that_was_made_anew_an_adopted_segment_lists_the_later_one(
     assert contents(files, ADOPTED)[B, 0, 1] == b"later"
 
 
+def test_what_became_a_run_is_merged_with_others_and_read_as_a_whole(
+    files: SimulatedFiles,
+) -> None:
+    sealing = Sealing(files, [slot(A), slot(B)])
+    segment = sealing.segment()
+    for seq in range(1, 8):
+        fill(segment, B, seq, 1)
+        fill(segment, A, seq, 1)
+    jobs.seal(files, sealing.job())
+    other = "/runs/r-1-1.run"
+    write_run(files, other, [entry_row(A, 100, b"last")])
+    before = files.calls["expect_reads"]
+    target = "/runs/r-1-10.run"
+    result = jobs.merge(files, MergeJob("/", (ADOPTED, other), (TABLE,), target))
+    assert result.run is not None
+    assert result.run.row_count == 15
+    assert contents(files, target) == contents(files, ADOPTED) | {(A, 0, 100): b"last"}
+    # Only what lies in another order than its rows.
+    assert files.calls["expect_reads"] == before + 1
+
+
 @pytest.mark.parametrize("refusal", ["link", "claim"])
 def test_a_segment_that_cannot_be_adopted_is_copied(
     files: SimulatedFiles, monkeypatch: pytest.MonkeyPatch, refusal: str

@@ -51,6 +51,9 @@ def merge(files: Files, job: MergeJob) -> MergeResult:
                 damage.append(source.run.footer_damage)
             damage += _drop_unsound(source)
         _drop_replaced_snapshots(sources, others)
+        for source in sources:
+            if source.is_scattered():
+                source.run.expect_reads()
         payload_bytes = sum(_live_payload_bytes(source) for source in sources)
         writer = stack.enter_context(RunWriter(files, job.run_path, payload_bytes))
         kept = _copy_rows(sources, writer, damage)
@@ -81,6 +84,13 @@ class _Source:
 
     run: Run
     is_kept: Flags
+
+    def is_scattered(self) -> bool:
+        """Whether what is copied lies in another order than its rows: the run was a segment."""
+        if not self.is_kept.any():
+            return False
+        offsets = self.run.rows(0, _CHUNK_ROWS)["offset"]
+        return bool((offsets[1:] < offsets[:-1]).any())
 
     def chunks(self) -> Iterator[tuple[int, row_kernel.Rows]]:
         """Start and rows of each chunk."""

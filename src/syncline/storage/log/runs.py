@@ -170,6 +170,10 @@ class Run:
 
         return np.frombuffer(self._rows_at(start, count), ROW)
 
+    def expect_reads(self) -> None:
+        """All payloads are going to be read, in an order that the system cannot guess."""
+        self._file.expect_reads(0, self._index_offset)
+
     # Raw rows, for those who copy or check runs.
 
     def row_at(self, index: int) -> bytes:
