@@ -38,6 +38,9 @@ class _ProcessFile:
     def truncate(self, size: int) -> None:
         self._file.truncate(size)
 
+    def reserve(self, size: int) -> None:
+        self._file.reserve(size)
+
     def forget_cached(self, offset: int, length: int) -> None:
         self._file.forget_cached(offset, length)
 

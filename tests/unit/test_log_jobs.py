@@ -30,7 +30,7 @@ from syncline.storage.log.jobs import (
     SealJob,
     choose_merge,
 )
-from syncline.storage.log.preparing import write_zeros
+from syncline.storage.log.preparing import reserve_zeros, write_zeros
 from syncline.storage.log.run_rows import RunMeta
 from syncline.storage.log.run_writer import NewRow, write_run
 from syncline.storage.log.runs import Run
@@ -733,6 +733,16 @@ def test_a_prepared_segment_is_zeros_and_durable(files: SimulatedFiles) -> None:
     assert files.calls["write"] == 3
     for seed in range(5):
         assert files.crash(Random(seed)).read_all(job.path) == bytes(3 << 20)
+
+
+def test_a_reserved_segment_is_zeros_and_durable(files: SimulatedFiles) -> None:
+    reserve_zeros(files, "/wal/spare-1-1.wal", 1 << 20)
+    for seed in range(5):
+        assert files.crash(Random(seed)).read_all("/wal/spare-1-1.wal") == bytes(1 << 20)
+    files.capacity_bytes = 3 << 19
+    with pytest.raises(StoreFullError):
+        reserve_zeros(files, "/wal/spare-1-2.wal", 1 << 20)
+    assert files.list("/wal") == ["spare-1-1.wal"]
 
 
 def test_preparing_that_is_given_up_leaves_nothing(files: SimulatedFiles) -> None:

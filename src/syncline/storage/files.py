@@ -76,6 +76,10 @@ class File(Protocol):
 
     def truncate(self, size: int) -> None: ...
 
+    def reserve(self, size: int) -> None:
+        """Make it as long as this, with zeros; the disk has room for them from now on."""
+        ...
+
     def forget_cached(self, offset: int, length: int) -> None:
         """The next read comes from the device, where the system can do that."""
         ...
@@ -232,6 +236,12 @@ class _DiskFile:
             os.ftruncate(self._descriptor, size)
         except OSError as error:
             raise _as_storage_error(error, self.path, "truncating") from error
+
+    def reserve(self, size: int) -> None:
+        try:
+            os.posix_fallocate(self._descriptor, 0, size)
+        except OSError as error:
+            raise _as_storage_error(error, self.path, "reserving room for") from error
 
     def forget_cached(self, offset: int, length: int) -> None:
         os.posix_fadvise(self._descriptor, offset, length, os.POSIX_FADV_DONTNEED)

@@ -165,6 +165,9 @@ class _OverlayFile:
     def truncate(self, size: int) -> None:
         self._node.truncate(size)
 
+    def reserve(self, size: int) -> None:
+        self._node.truncate(max(size, self._node.size))
+
     def forget_cached(self, offset: int, length: int) -> None: ...
 
     def expect_reads(self, offset: int, length: int) -> None: ...

@@ -58,6 +58,9 @@ class SimulatedFile:
         self._call("truncate")
         self._contents.truncate(size)
 
+    def reserve(self, size: int) -> None:
+        self.write(self._contents.size, [bytes(max(0, size - self._contents.size))])
+
     def forget_cached(self, offset: int, length: int) -> None:
         # Whole files only: the range is advice, and a store asks for what it is about to read.
         self._call("forget_cached")

@@ -125,6 +125,23 @@ def test_blocks_of_which_only_some_were_taken_are_written_again_as_a_whole(
     assert len(taken) == 2
 
 
+def test_room_is_reserved_as_zeros(file: File, tmp_path: Path) -> None:
+    file.write(0, [b"abc"])
+    file.reserve(100_000)
+    assert file.size() == 100_000
+    assert file.read(0, 200_000) == b"abc" + bytes(99_997)
+    assert os.stat(file.path).st_blocks * 512 >= 100_000
+    file.reserve(10)
+    assert file.size() == 100_000
+
+
+def test_room_that_is_not_there_is_told(file: File, monkeypatch: pytest.MonkeyPatch) -> None:
+    for code, error in ((errno.EIO, DeviceError), (errno.ENOSPC, StoreFullError)):
+        monkeypatch.setattr(os, "posix_fallocate", failing(code))
+        with pytest.raises(error):
+            file.reserve(4_096)
+
+
 def test_reads_that_are_expected_are_advice(file: File) -> None:
     file.write(0, [b"abc"])
     file.expect_reads(0, 1 << 20)

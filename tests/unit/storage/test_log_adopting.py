@@ -8,6 +8,7 @@ import pytest
 from syncline.storage.base import StreamKind, commit
 from syncline.storage.files import DiskFiles, Files
 from syncline.storage.log.archive import confirm
+from syncline.storage.log.segments import Segments
 from syncline.storage.log.store import LogStore
 from syncline.storage.options import StoreOptions
 from syncline.testing.files import SimulatedFiles
@@ -159,36 +160,13 @@ def test_an_archived_segment_that_became_a_run_goes_without_being_written_over(
 def test_a_spare_that_was_a_run_has_the_size_of_a_segment() -> None:
     """Its rows go when the file becomes a segment again."""
     files = SimulatedFiles()
-    store = made(files, archive_segments=3)
-    write(store, 16)
-    keep_house(store)
-    assert files.calls["link"]
-    # The runs go; then the history lets go of what was a run, which becomes a spare.
-    for queue in QUEUES:
-        store.truncate_before(queue, store.state(queue).next)
-    commit(store)
-    for _ in range(3):
-        keep_house(store)
-        write(store, 1)
-    assert files.list(f"{FOLDER}/runs") == []
-    archived = [name for name in files.list(f"{FOLDER}/archive") if name[0] == "0"]
-    assert any(len(files.read_all(f"{FOLDER}/archive/{n}")) > SEGMENT_BYTES for n in archived)
-    confirm(files, f"{FOLDER}/archive", 1_000)
-    store.take_job()
-    assert any(
-        len(files.read_all(f"{FOLDER}/wal/{name}")) > SEGMENT_BYTES
-        for name in files.list(f"{FOLDER}/wal")
-        if name.startswith("spare")
-    )
-    write(store, 20)
-    check(store)
-    sizes = {
-        len(files.read_all(f"{FOLDER}/wal/{name}"))
-        for name in files.list(f"{FOLDER}/wal")
-        if name[0] == "0"
-    }
-    assert sizes == {SEGMENT_BYTES}
-    store.close()
+    spare = files.open("/spare-1-1.wal", create=True)
+    spare.write(0, [bytes(SEGMENT_BYTES + 1_000)])
+    spare.close()
+    segments = Segments(files, "", SEGMENT_BYTES, 1, 0)
+    file = segments.file_for(7 * SEGMENT_BYTES, "/spare-1-1.wal")
+    assert (file.path, file.size()) == ("/000000000007.wal", SEGMENT_BYTES)
+    segments.close()
 
 
 def test_heads_that_left_memory_are_read_from_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:

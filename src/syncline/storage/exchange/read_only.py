@@ -35,6 +35,9 @@ class _ReadOnlyFile:
     def truncate(self, size: int) -> None:
         self._end = size if self._end is None else min(size, self._end)
 
+    def reserve(self, size: int) -> None:
+        raise ValueError(f"{self.path} is only read")
+
     def forget_cached(self, offset: int, length: int) -> None:
         self._file.forget_cached(offset, length)
 

@@ -1,15 +1,17 @@
-"""Prepares files ahead of their use: every block is written, so that a full disk is met here.
+"""Prepares files ahead of their use: the disk has room for every block, or is met as full here.
 
-A file that could not be made whole is removed: its blocks may be what the disk lacks.
+Blocks that were written before are written over more quickly than those that are only reserved,
+but it takes a while to write them all. A file that could not be made whole is removed: its blocks
+may be what the disk lacks.
 """
 
 import posixpath
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from syncline.errors import DeviceError, StorageError
-from syncline.storage.files import Files, page_memory
+from syncline.storage.files import File, Files, page_memory
 from syncline.storage.log.format import SLOT_BYTES, TABLE_HEADER_BYTES, encode_table_header
 
 _WRITE_BYTES: Final = 1 << 20
@@ -23,9 +25,7 @@ def write_zeros(
     is_given_up: Callable[[], bool] = lambda: False,
 ) -> None:
     """A durable file of `size` bytes: `head`, then zeros. Raises DeviceError if it is given up."""
-    file = files.open(path, create=True)
-    try:
-        file.truncate(0)
+    with _new_file(files, path) as file:
         zeros = memoryview(page_memory(min(size, _WRITE_BYTES)))
         # A table is mapped and used at once, a segment is written over later.
         write = file.write if head else file.write_blocks
@@ -35,6 +35,21 @@ def write_zeros(
             write(offset, [zeros[: size - offset]])
         if head:
             file.write(0, [head])
+
+
+def reserve_zeros(files: Files, path: str, size: int) -> None:
+    """The same at once: for whoever cannot wait until zeros are written."""
+    with _new_file(files, path) as file:
+        file.reserve(size)
+
+
+@contextmanager
+def _new_file(files: Files, path: str) -> Generator[File]:
+    """An empty file; it is durable with its name when the block ends, or gone if that failed."""
+    file = files.open(path, create=True)
+    try:
+        file.truncate(0)
+        yield file
         file.sync()
         files.sync_folder(posixpath.dirname(path) or ".")
     except BaseException:

@@ -22,7 +22,7 @@ from syncline.storage.log.format import (
     crc32c_extend,
     parse_record,
 )
-from syncline.storage.log.preparing import write_zeros
+from syncline.storage.log.preparing import reserve_zeros, write_zeros
 from syncline.storage.log.recent import RecentLog
 from syncline.storage.log.streams import LENGTH_BITS, LENGTH_MASK
 
@@ -189,6 +189,10 @@ class Segments:
     def prepare(self, path: str) -> None:
         """Make a segment file here and now. Raises StoreFullError; then nothing is left of it."""
         write_zeros(self._files, path, self.segment_bytes)
+
+    def reserve(self, path: str) -> None:
+        """As `prepare`, at once: no batch waits for zeros to be written."""
+        reserve_zeros(self._files, path, self.segment_bytes)
 
     def close(self) -> None:
         for file in self._open.values():

@@ -82,6 +82,8 @@ class Upkeep:
         self._dead_row_count = 0
         # Live rows and bytes of each run, as last measured.
         self._measured: dict[str, tuple[int, int]] = {}
+        # Two if sealing gives none back: the log may need the next before a job has ended.
+        self._wanted_spare_count = 1
         self._mended: set[str] = set()
         self.damage: list[Damage] = []
         # Below it nothing is read from segments any more; what lies below `durable_end` is durable.
@@ -147,7 +149,7 @@ class Upkeep:
         return current * self._segments.segment_bytes if len(full) >= _SEALED_TOGETHER else 0
 
     def take_spare(self) -> str:
-        """A file for the next segment, prepared here if need be."""
+        """A file for the next segment, made here if the log was quicker than the jobs."""
         segments = self._segments
         if segments.spares:
             return segments.spares.pop()
@@ -159,7 +161,7 @@ class Upkeep:
             raise StoreBusyError(live, limits.live_segment_count_max * segments.segment_bytes)
         path = self._new_name("spare", ".wal", segments.folder)
         try:
-            segments.prepare(path)
+            segments.reserve(path)
         except StoreFullError:
             # One that became a run gives up no room.
             while self._give_up_archived():
@@ -284,9 +286,8 @@ class Upkeep:
 
     def _segment_task(self, filled: float) -> PrepareSegmentJob | None:
         segments = self._segments
-        # A log that goes from segment to segment may need the next one before a job has ended.
-        wanted = _SPARES_MAX if len(segments.numbers) > 1 else 1
-        if len(segments.spares) + len(segments.retired) >= wanted or filled < _PREPARE_AT:
+        spare_count = len(segments.spares) + len(segments.retired)
+        if spare_count >= self._wanted_spare_count or filled < _PREPARE_AT:
             return None
         path = self._new_name("spare", ".wal", segments.folder)
         return PrepareSegmentJob(path, segments.segment_bytes)
@@ -391,6 +392,8 @@ class Upkeep:
     def _finish_sealed(self, task: SealJob, result: SealResult) -> None:
         for run in result.runs:
             self._runs.add(run)
+        is_all_adopted = len(result.runs) >= len(task.segment_numbers)
+        self._wanted_spare_count = _SPARES_MAX if is_all_adopted else 1
         self.damage.extend(result.damage)
         behind = task.segment_numbers[-1] + 1
         self.live_start = behind * self._segments.segment_bytes

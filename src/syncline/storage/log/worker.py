@@ -249,6 +249,10 @@ class _ChildFile:
         self._check()
         self._file.truncate(size)
 
+    def reserve(self, size: int) -> None:
+        self._check()
+        self._file.reserve(size)
+
     def forget_cached(self, offset: int, length: int) -> None:
         self._file.forget_cached(offset, length)
 
