@@ -169,6 +169,29 @@ def test_a_spare_that_was_a_run_has_the_size_of_a_segment() -> None:
     segments.close()
 
 
+def test_no_file_is_made_while_segments_come_back() -> None:
+    """What is acknowledged soon costs no zeros: its segments are used again and again."""
+    store = made(SimulatedFiles())
+
+    def names_of_jobs() -> list[str]:
+        names: list[str] = []
+        for _ in range(60):
+            write(store, 1)
+            for queue in QUEUES:
+                store.truncate_before(queue, store.state(queue).next)
+            job = store.take_job()
+            if job is not None:
+                names.append(job.name)
+                store.finish_job(job, store.run_job(job))
+        return names
+
+    names_of_jobs()
+    names = names_of_jobs()
+    assert names.count("seal") >= 3
+    assert "prepare segment" not in names
+    store.close()
+
+
 def test_heads_that_left_memory_are_read_from_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "recent_bytes_max", 8 * 4_096)
     store = made(SimulatedFiles())
