@@ -1,8 +1,8 @@
 """The segment files of the log: where a position is, spare files for the next one, reading records.
 
 A position is segment number x segment bytes + offset. Numbers start at 1 and never repeat; a sealed
-file is renamed to a spare and later to the next number, so its blocks stay allocated and a full
-disk meets the preparation of a segment, never the middle of a batch.
+file is renamed to a spare and later to the next number, unless it became a run. So its blocks stay
+allocated, and a full disk meets the preparation of a segment, never the middle of a batch.
 """
 
 from bisect import bisect_right

@@ -392,8 +392,9 @@ class Upkeep:
     def _finish_sealed(self, task: SealJob, result: SealResult) -> None:
         for run in result.runs:
             self._runs.add(run)
-        is_all_adopted = len(result.runs) >= len(task.segment_numbers)
-        self._wanted_spare_count = _SPARES_MAX if is_all_adopted else 1
+        adopted_count = sum(run.name != _name(task.run_path) for run in result.runs)
+        gives_some_back = adopted_count < len(task.segment_numbers)
+        self._wanted_spare_count = 1 if gives_some_back else _SPARES_MAX
         self.damage.extend(result.damage)
         behind = task.segment_numbers[-1] + 1
         self.live_start = behind * self._segments.segment_bytes
