@@ -20,6 +20,8 @@ from syncline.values.ids import StreamId
 
 _CREATED_TOGETHER = 1024
 _UPKEEP_PAUSE_SECONDS = 0.02
+# What a store gives out at once at most.
+_JOB_COUNT_MAX = 2
 
 
 def now_ms() -> int:
@@ -53,12 +55,12 @@ def create_queues(store: Store, queues: Iterable[bytes]) -> None:
 
 
 class Upkeep:
-    """One job at a time on a thread, as the server does it; call `turn` between batches."""
+    """Jobs on threads, as the server does them; call `turn` between batches."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._thread = ThreadPoolExecutor(1)
-        self._running: tuple[Job, Future[object]] | None = None
+        self._threads = ThreadPoolExecutor(_JOB_COUNT_MAX)
+        self._running: list[tuple[Job, Future[object]]] = []
         self._next_turn = 0.0
 
     def turn(self) -> None:
@@ -69,23 +71,19 @@ class Upkeep:
             self._turn()
 
     def _turn(self) -> None:
-        if self._running is not None:
-            job, result = self._running
-            if not result.done():
-                return
+        for job, result in [found for found in self._running if found[1].done()]:
             self._store.finish_job(job, result.result())
-            self._running = None
-        due = self._store.take_job()
-        if due is not None:
-            self._running = due, self._thread.submit(self._store.run_job, due)
+            self._running.remove((job, result))
+        while (due := self._store.take_job()) is not None:
+            self._running.append((due, self._threads.submit(self._store.run_job, due)))
 
     def finish(self) -> None:
         """Do everything that is due."""
         self._turn()
-        while self._running is not None:
-            self._running[1].result()
+        while self._running:
+            self._running[-1][1].result()
             self._turn()
-        self._thread.shutdown()
+        self._threads.shutdown()
 
 
 class OurStore:

@@ -23,6 +23,7 @@ import argparse
 import asyncio
 import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import Final, Protocol, cast
@@ -42,7 +43,7 @@ from syncline.errors import (
 )
 from syncline.server.committer import Committer
 from syncline.server.waiters import Told
-from syncline.storage.base import Entry, Store, StreamKind, StreamState
+from syncline.storage.base import Entry, Job, Store, StreamKind, StreamState
 from syncline.values.ids import STREAM_ID_BYTES, StreamId
 
 NO_STORE: Final = "none"
@@ -387,13 +388,21 @@ def error_reply(error: Exception) -> bytes:
 
 
 async def keep_house(store: Store) -> None:
-    """Seal, merge and prepare files, off the loop."""
-    while True:
-        job = store.take_job()
-        if job is None:
-            await asyncio.sleep(_JOB_PAUSE_SECONDS)
-        else:
-            store.finish_job(job, await asyncio.to_thread(store.run_job, job))
+    """Seal, merge and prepare files, off the loop; until it is cancelled."""
+    ended = asyncio.Event()
+
+    async def do(job: Job) -> None:
+        store.finish_job(job, await asyncio.to_thread(store.run_job, job))
+        ended.set()
+
+    async with asyncio.TaskGroup() as jobs:
+        while True:
+            ended.clear()
+            while (job := store.take_job()) is not None:
+                jobs.create_task(do(job))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_JOB_PAUSE_SECONDS):
+                    await ended.wait()
 
 
 async def serve(folder: str, port: int, kind: str) -> None:

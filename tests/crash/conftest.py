@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from syncline.storage.log import opening, sealing, table
+from syncline.storage.log import opening, sealing, table, upkeep
 
 SLOT_COUNT = 64
 # Some segments become runs as they are, and of some the survivors are copied.
@@ -19,8 +19,10 @@ _MEMORY_BYTES_MIN = 64 << 20
 
 @pytest.fixture(autouse=True)
 def small_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A table that grows after some fifty streams, and segments that soon become runs."""
+    """A table that grows after some fifty streams, segments that soon become runs, and merges that
+    all go on beside other upkeep."""
     monkeypatch.setattr(sealing, "ADOPTED_SHARE", ADOPTED_SHARE)
+    monkeypatch.setattr(upkeep, "LONG_MERGE_SEGMENTS", 0)
     monkeypatch.setattr(table, "CAPACITY_MIN", SLOT_COUNT)
     monkeypatch.setattr(opening, "CAPACITY_MIN", SLOT_COUNT)
 

@@ -36,6 +36,7 @@ class TinyStore(MemoryStore):
     _lock: Lock
     _size: int
     _compact_at: int = _COMPACT_BYTES
+    _is_compacting: bool = False
 
     @classmethod
     def open(
@@ -86,12 +87,16 @@ class TinyStore(MemoryStore):
         self._size += len(frame)
 
     def take_job(self) -> Job | None:
-        return _Compaction() if self._size > self._compact_at else None
+        if self._is_compacting or self._size <= self._compact_at:
+            return None
+        self._is_compacting = True
+        return _Compaction()
 
     def run_job(self, job: Job) -> object:
         return None
 
     def finish_job(self, job: Job, result: object) -> None:
+        self._is_compacting = False
         path = f"{self._folder}/log"
         frame = _frame(dict(self._disk.streams))
         file = self._files.open(f"{path}.new", create=True)

@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 from syncline.errors import StorageError, StoreFullError
 from syncline.storage.base import Store
 from syncline.storage.files import DiskFiles, Files
-from syncline.storage.log import opening, sealing, table
+from syncline.storage.log import opening, sealing, table, upkeep
 from syncline.testing.clock import START_MS
 from syncline.testing.owner import StoreOwner
 from syncline.testing.workload import Workload, WorkloadShape
@@ -114,13 +114,13 @@ class PatientOwner(StoreOwner):
         try:
             super().move_job()
         except StoreFullError:
-            self._forget_job()
+            self.refused_count += 1
 
     def do_jobs(self) -> None:
         try:
             super().do_jobs()
         except StoreFullError:
-            self._forget_job()
+            self.refused_count += 1
 
     def reopen(self) -> None:
         closed = self.store
@@ -144,11 +144,6 @@ class PatientOwner(StoreOwner):
                 self.store.write_batch(batch)
                 self.store.finish_batch(batch)
         self.alive = set(self.store.streams())
-
-    def _forget_job(self) -> None:
-        """It is due again later."""
-        self.refused_count += 1
-        self._job, self._result, self._has_result = None, None, False
 
 
 def run(work: Work, shape: WorkloadShape = SHAPE) -> None:
@@ -189,6 +184,7 @@ def use_small_log() -> None:
     for module in (table, opening):
         setattr(module, "CAPACITY_MIN", SLOT_COUNT)  # noqa: B010 it is a constant elsewhere
     setattr(sealing, "ADOPTED_SHARE", ADOPTED_SHARE)  # noqa: B010 so is this
+    setattr(upkeep, "LONG_MERGE_SEGMENTS", 0)  # noqa: B010 and this
 
 
 # ---- As a program ----

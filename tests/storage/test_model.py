@@ -21,9 +21,10 @@ from hypothesis.stateful import (
 )
 
 from syncline.errors import SynclineError
-from syncline.storage.base import Batch, EntryKind, Job, Store, StreamKind, run_jobs
+from syncline.storage.base import Batch, EntryKind, Store, StreamKind, run_jobs
 from syncline.storage.memory import MemoryStore
 from syncline.storage.options import STORE_KINDS
+from syncline.testing.jobs import JobSteps
 from syncline.values import limits
 from syncline.values.ids import StreamId
 from tests.storage.broken_stores import BROKEN_STORES
@@ -72,8 +73,7 @@ class Comparison(RuleBasedStateMachine):
         self.is_written = False
         # The backend gave only a part of what is staged. The reference never does.
         self.is_partial = False
-        self.job: Job | None = None
-        self.job_result: list[object] = []
+        self.jobs = JobSteps(self.subject.store)
         self.counter = 0
         # Where the readers of streams were whose deletion may not be durable yet.
         self.first_when_deleted: dict[StreamId, int] = {}
@@ -283,33 +283,25 @@ class Comparison(RuleBasedStateMachine):
 
     # Upkeep, in one go or step by step.
 
-    @precondition(lambda self: self.job is None)
     @rule(bytes_max=st.sampled_from([0, 1_000, 100_000]))
     def upkeep(self, bytes_max: int) -> None:
-        run_jobs(self.subject.store)
+        self.jobs.finish_all()
         if bytes_max:
             self.subject.store.scrub(bytes_max)
 
     @rule()
     def step_job(self) -> None:
-        """Take it; run it; finish it."""
-        if self.job is None:
-            self.job = self.subject.store.take_job()
-            self.job_result = []
-        elif not self.job_result:
-            self.job_result = [self.subject.store.run_job(self.job)]
-        else:
-            self.subject.store.finish_job(self.job, self.job_result[0])
-            self.job = None
+        """Take one; run it; finish it."""
+        self.jobs.step()
 
     # Ends and beginnings.
 
     @rule()
     def reopen(self) -> None:
         self.finish()
-        while self.job is not None:
-            self.step_job()
+        self.jobs.finish()
         self.subject.reopen()
+        self.jobs = JobSteps(self.subject.store)
         self.model.reopen()
 
     @rule()
@@ -321,7 +313,8 @@ class Comparison(RuleBasedStateMachine):
             acknowledged[stream] = max(first, acknowledged.get(stream, first))
         self.subject.crash()
         self.model.crash()
-        self.batches = self.job = None
+        self.batches = None
+        self.jobs = JobSteps(self.subject.store)
         for stream in self.model.store.streams():
             durable = self.model.store.state(stream)
             found = self.subject.store.state(stream)

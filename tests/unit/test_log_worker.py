@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -97,6 +98,27 @@ def test_the_process_is_started_by_the_first_job_and_stays(
     assert process.process_id == first
     assert take(FILES, f"{tmp_path}/segment") == bytes(8192)
     assert len(take(FILES, f"{tmp_path}/table")) == 4096 + 64 * 64
+
+
+def test_a_process_that_is_not_kept_ends_with_each_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+    start = subprocess.Popen
+
+    def started_one(*args: Any, **kwargs: Any) -> subprocess.Popen[bytes]:
+        started.append(start(*args, **kwargs))
+        return started[-1]
+
+    monkeypatch.setattr(subprocess, "Popen", started_one)
+    process = JobProcess(is_kept=False)
+    job = merge_job(tmp_path)
+    assert process.run(job) == process.run(job)
+    with pytest.raises(CorruptionError):
+        process.run(MeasureJob((f"{tmp_path}/nowhere",), job.table_paths))
+    assert process.process_id is None
+    assert [ended.returncode for ended in started] == [0, 0, 0]
+    process.close()
 
 
 def test_an_error_of_the_job_comes_back_whole(tmp_path: Path, process: JobProcess) -> None:

@@ -1,6 +1,7 @@
 """What the router does by itself while it serves.
 
-- Upkeep of the store: one job at a time, in a thread; the log has a process of its own for it.
+- Upkeep of the store, in a thread; the log has a process of its own for it. A job that takes long
+  keeps none waiting that the store gives out beside it.
 - Acknowledgements that nobody waits for reach the disk within a heartbeat.
 - Messages past their age are dropped, a few at a time.
 - Sealed files are read again at a low rate; new damage is reported.
@@ -60,10 +61,15 @@ class Housekeeping:
         self.on_relief: list[Callable[[], None]] = []
         self.on_beat: list[Callable[[], None]] = []
         self._known_damage_count = 0
+        # Jobs under way.
+        self._job_count = 0
+        self._job_ended = asyncio.Event()
+        # Upkeep found no room: it is tried again from this time of the loop on.
+        self._no_room_until = 0.0
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._do_jobs())
+            group.create_task(self._do_jobs(group))
             group.create_task(self._beat())
             if self._settings.queues_expire_after_seconds:
                 group.create_task(self._expire())
@@ -72,35 +78,40 @@ class Housekeeping:
 
     # Jobs.
 
-    async def _do_jobs(self) -> None:
+    async def _do_jobs(self, group: asyncio.TaskGroup) -> None:
+        loop = asyncio.get_running_loop()
         batch_count = -1
         while True:
-            job = self._store.take_job()
-            if job is not None:
-                await self._do_job(job)
-                continue
+            has_room = loop.time() >= self._no_room_until
+            if has_room:
+                while (job := self._store.take_job()) is not None:
+                    self._job_count += 1
+                    group.create_task(self._do_job(job))
             is_busy = self._committer.stats.batch_count != batch_count
             batch_count = self._committer.stats.batch_count
-            if not is_busy:
-                self._committer.tell_next_batch(self._queues.pressure.set)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_BUSY_SECONDS if is_busy else _IDLE_SECONDS):
-                    await self._queues.pressure.wait()
+            if self._job_count or not has_room:
+                # Whoever presses waits for that to end: to look again at once would be in vain.
+                self._job_ended.clear()
+                await _wait_for(self._job_ended, _BUSY_SECONDS)
+            else:
+                if not is_busy:
+                    self._committer.tell_next_batch(self._queues.pressure.set)
+                await _wait_for(self._queues.pressure, _BUSY_SECONDS if is_busy else _IDLE_SECONDS)
             # Whoever waits may find room by now, and asks for more upkeep if not.
             self._relieve()
 
     async def _do_job(self, job: Job) -> None:
-        while True:
-            try:
-                result = await asyncio.to_thread(self._store.run_job, job)
-                break
-            except StoreFullError as error:
-                # It must be done before anything else is; room may come by itself.
-                self._log.warning("no room for upkeep", job=job.name, reason=error.reason)
-                await asyncio.sleep(_FULL_SECONDS)
-        self._store.finish_job(job, result)
-        self._metrics.count_job(job.name)
-        self._relieve()
+        try:
+            result = await asyncio.to_thread(self._store.run_job, job)
+        except StoreFullError as error:
+            # It is due again, and most others need room as well, which may come by itself.
+            self._log.warning("no room for upkeep", job=job.name, reason=error.reason)
+            self._no_room_until = asyncio.get_running_loop().time() + _FULL_SECONDS
+        else:
+            self._store.finish_job(job, result)
+            self._metrics.count_job(job.name)
+        self._job_count -= 1
+        self._job_ended.set()
 
     def _relieve(self) -> None:
         self._queues.relieve()
@@ -160,3 +171,9 @@ class Housekeeping:
             scrubbed = self._store.scrub(_SCRUB_BYTES)
             self._metrics.count_scrubbed(scrubbed)
             await asyncio.sleep(step_seconds if scrubbed else _SCRUB_PAUSE_SECONDS)
+
+
+async def _wait_for(event: asyncio.Event, seconds: float) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()

@@ -271,7 +271,10 @@ class Store(Protocol):
         ...
 
     def take_job(self) -> Job | None:
-        """The next piece of upkeep, or None. One at a time."""
+        """The next piece of upkeep, or None if nothing is due, or nothing beside what is under way.
+
+        Two at most are under way. One whose `run_job` raised is not any more: it is due again.
+        """
         ...
 
     def run_job(self, job: Job) -> object:

@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 from syncline.errors import QuotaExceededError, StoreBusyError, StoreFullError
 from syncline.storage.applying import stage
-from syncline.storage.base import Job, Store, StreamState, run_jobs
+from syncline.storage.base import Store, StreamState
 from syncline.testing.clock import ManualClock
+from syncline.testing.jobs import JobSteps
 from syncline.testing.oracle import History
 from syncline.values.ids import StreamId
 from syncline.values.records import AppendEntry, CreateStream, DeleteStream, Record, TruncateStream
@@ -25,14 +26,12 @@ class StoreOwner:
     def __init__(self, open_store: Callable[[], Store], history: History) -> None:
         self._open_store = open_store
         self._history = history
-        self._job: Job | None = None
-        self._result: object = None
-        self._has_result = False
         self._appends_many = False
         self.clock = ManualClock()
         # Writes that found no room; nothing was staged by them.
         self.refused_count = 0
         self.store = open_store()
+        self._jobs = JobSteps(self.store)
         self.alive = set(self.store.streams())
 
     def state(self, stream: StreamId) -> StreamState:
@@ -99,24 +98,14 @@ class StoreOwner:
 
     def move_job(self) -> None:
         """Take the next job, or run the one that was taken, or hand over its result."""
-        if self._job is None:
-            self._job = self.store.take_job()
-        elif not self._has_result:
-            self._result = self.store.run_job(self._job)
-            self._has_result = True
-        else:
-            self.store.finish_job(self._job, self._result)
-            self._job, self._result, self._has_result = None, None, False
+        self._jobs.step()
 
     def do_jobs(self) -> None:
-        while self._job is not None:
-            self.move_job()
-        run_jobs(self.store)
+        self._jobs.finish_all()
 
     def reopen(self) -> None:
         """Close in order and open again."""
-        while self._job is not None:
-            self.move_job()
+        self._jobs.finish()
         self._history.batch_taken(acknowledgements=True)
         self.store.close()
         self._history.batch_finished()
@@ -125,5 +114,5 @@ class StoreOwner:
     def resume(self, store: Store) -> None:
         """Go on with a store that was opened anew."""
         self.store = store
-        self._job, self._result, self._has_result = None, None, False
+        self._jobs = JobSteps(store)
         self.alive = set(store.streams())

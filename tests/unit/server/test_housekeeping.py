@@ -4,17 +4,25 @@ import asyncio
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from random import Random
 from typing import cast
 
 import pytest
 
 from syncline.errors import DeviceError, StoreBusyError, StoreFullError
 from syncline.server import housekeeping as module
+from syncline.server.committer import Committer
 from syncline.server.housekeeping import Housekeeping
 from syncline.server.logs import Log
+from syncline.server.metrics import Metrics
+from syncline.server.queues import Queues
 from syncline.server.settings import Settings
-from syncline.storage.base import Damage, Job, StreamKind
+from syncline.storage.base import Damage, Job, StreamKind, commit
+from syncline.storage.log.store import LogStore
+from syncline.storage.options import StoreOptions
+from syncline.testing.files import SimulatedFiles
 from syncline.values.ids import StreamId
+from syncline.values.limits import segment_bytes_min
 from tests.unit.server.conftest import Rig
 
 QUEUE = StreamId(b"q" * 24)
@@ -55,16 +63,20 @@ class House:
         )
 
     async def run_until(self, condition: Callable[[], bool]) -> None:
-        running = asyncio.create_task(self.keeping.run())
-        try:
-            async with asyncio.timeout(15):
-                while not condition():
-                    if running.done():
-                        running.result()
-                    await asyncio.sleep(0.001)
-        finally:
-            running.cancel()
-            await asyncio.wait([running])
+        await run_until(self.keeping, condition)
+
+
+async def run_until(keeping: Housekeeping, condition: Callable[[], bool]) -> None:
+    running = asyncio.create_task(keeping.run())
+    try:
+        async with asyncio.timeout(15):
+            while not condition():
+                if running.done():
+                    running.result()
+                await asyncio.sleep(0.001)
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
 
 
 @pytest.fixture(autouse=True)
@@ -105,7 +117,7 @@ async def test_nothing_expires_unless_asked_for(rig: Rig) -> None:
     assert rig.store.state(QUEUE).first == 1
 
 
-async def test_jobs_run_one_after_the_other_outside_the_loop(
+async def test_jobs_run_outside_the_loop_and_are_finished_in_it(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     due: list[Job] = [named_job("seal"), named_job("merge")]
@@ -126,12 +138,33 @@ async def test_jobs_run_one_after_the_other_outside_the_loop(
 
     monkeypatch.setattr(rig.store, "finish_job", finish)
     await House(rig, Settings()).run_until(lambda: len(finished) == 2)
-    assert finished == [("seal", "result of seal"), ("merge", "result of merge")]
+    assert sorted(finished) == [("merge", "result of merge"), ("seal", "result of seal")]
     assert b'syncline_upkeep_jobs_total{job="merge"} 1.0' in rig.metrics.text()
 
 
-async def test_a_job_without_room_is_tried_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    due: list[Job] = [named_job("seal")]
+async def test_a_long_job_keeps_no_other_waiting(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    due: list[Job] = [named_job("merge"), named_job("seal"), named_job("seal")]
+    finished: list[str] = []
+    are_sealed = threading.Event()
+
+    def run(job: Job) -> object:
+        if job.name == "merge":
+            assert are_sealed.wait(10)
+        return None
+
+    def finish(job: Job, _: object) -> None:
+        finished.append(job.name)
+        if finished.count("seal") == 2:
+            are_sealed.set()
+
+    monkeypatch.setattr(rig.store, "take_job", lambda: due.pop(0) if due else None)
+    monkeypatch.setattr(rig.store, "run_job", run)
+    monkeypatch.setattr(rig.store, "finish_job", finish)
+    await House(rig, Settings()).run_until(lambda: len(finished) == 3)
+    assert finished == ["seal", "seal", "merge"]
+
+
+async def test_a_job_without_room_is_due_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     tries: list[Job] = []
     finished: list[object] = []
 
@@ -141,12 +174,51 @@ async def test_a_job_without_room_is_tried_again(rig: Rig, monkeypatch: pytest.M
             raise StoreFullError("data")
         return "done"
 
-    monkeypatch.setattr(rig.store, "take_job", lambda: due.pop(0) if due else None)
+    # As a store does: what failed is given out again, one at a time.
+    given = [0]
+
+    def take() -> Job | None:
+        if finished or given[0] > len(tries):
+            return None
+        given[0] += 1
+        return named_job("seal")
+
+    monkeypatch.setattr(rig.store, "take_job", take)
     monkeypatch.setattr(rig.store, "run_job", run)
     monkeypatch.setattr(rig.store, "finish_job", lambda job, result: finished.append(result))
     house = House(rig, Settings())
     await house.run_until(lambda: finished == ["done"])
     assert [event for event, _ in house.log.events] == ["no room for upkeep"] * 2
+
+
+async def test_a_log_on_a_full_disk_goes_on_once_there_is_room() -> None:
+    """Nothing here is made up: the store's own jobs fail, and are done later."""
+    files = SimulatedFiles()
+    options = StoreOptions(segment_bytes=segment_bytes_min)
+    store = LogStore.open("/data", files, options, now_ms=1, random_bytes=Random(1).randbytes)
+    store.create(QUEUE, StreamKind.QUEUE, 0, 1)
+    while store.describe()["live_segments"] < 4:
+        store.append(QUEUE, bytes(8_000), 1)
+        commit(store)
+    used_bytes = sum(len(files.read_all(path)) for path in files.paths("/data"))
+    files.capacity_bytes = used_bytes + 1_000
+    committer = Committer.on_thread(store)
+    queues = Queues(store, committer, lambda: 1, bytes)
+    log = RecordedLog()
+    keeping = Housekeeping(
+        store, committer, queues, lambda: 10**9, Settings(), lambda: 1, cast(Log, log), Metrics()
+    )
+
+    def is_sealed() -> bool:
+        if len(log.events) == 3:
+            files.capacity_bytes = None
+        return store.describe()["live_segments"] == 1
+
+    await run_until(keeping, is_sealed)
+    await committer.close()
+    assert {event for event, _ in log.events} == {"no room for upkeep"}
+    assert len(store.read(QUEUE, 1, 1_000, 1 << 20)) > 20
+    store.close()
 
 
 async def test_a_failed_device_ends_housekeeping(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,11 +5,12 @@ from contextlib import suppress
 
 import pytest
 
-from syncline.errors import QuotaExceededError
+from syncline.errors import DeviceError, QuotaExceededError
 from syncline.storage.base import Snapshot, StreamKind, commit
 from syncline.storage.journal.layout import backup_time_ms
 from syncline.storage.journal.planning import EMPTIED_FILE_BYTES_MAX
 from syncline.storage.journal.state import BACKUP_COUNT_MAX
+from syncline.storage.journal.upkeep import SweepJob
 from syncline.storage.options import DAY_MS
 from syncline.testing.files import SimulatedCrashError
 from tests.unit.storage.journal_subject import FOLDER, SMALL, JournalSubject, stream_id
@@ -343,6 +344,30 @@ def test_counting_after_a_kill_is_right_while_queues_come_and_go() -> None:
     expected = 100 - 1 + 1 - 10 + 30
     assert len(list(store.streams())) == expected
     assert store.stats().stream_count == expected
+
+
+def test_a_sweep_that_fails_is_due_again() -> None:
+    subject = JournalSubject()
+    for number in range(100):
+        subject.store.create(stream_id(number), StreamKind.QUEUE, 0, 1)
+    subject.commit()
+    subject.kill()
+    store = subject.store
+    job = store.take_job()
+    assert job is not None
+    assert store.take_job() is None, "one at a time"
+    subject.files.fail("sync")
+    with pytest.raises(DeviceError):
+        store.run_job(job)
+    store.create(stream_id(200), StreamKind.QUEUE, 0, 1)
+    commit(store)
+    again = store.take_job()
+    assert isinstance(job, SweepJob)
+    assert isinstance(again, SweepJob)
+    assert again.names == job.names
+    store.finish_job(again, store.run_job(again))
+    subject.run_jobs()
+    assert store.stats().stream_count == 101
 
 
 def test_a_queue_created_anew_in_one_batch_replaces_the_old_one_in_one_step() -> None:

@@ -428,7 +428,11 @@ class JournalStore:
     def run_job(self, job: Job) -> object:
         if not isinstance(job, SweepJob):
             raise ValueError(f"this store has no job {job.name}")
-        return self._sweeper.run(job)
+        try:
+            return self._sweeper.run(job)
+        except BaseException:
+            self._census.give_back(job)
+            raise
 
     def finish_job(self, job: Job, result: object) -> None:
         if not isinstance(job, SweepJob) or not isinstance(result, SweepResult):

@@ -160,10 +160,11 @@ class Census:
         self._waiting = sorted(names)
 
     def take_job(self, now_ms: int, presence: dict[StreamId, bool]) -> SweepJob | None:
-        """The next branches; `presence` is what is staged and not yet on the disk."""
-        if self._job is not None:
-            raise ValueError("one job at a time")
-        if not self._waiting:
+        """The next branches, one job at a time.
+
+        `presence` is what is staged and not yet on the disk.
+        """
+        if self._job is not None or not self._waiting:
             return None
         names, self._waiting = self._waiting[:_NAMES_PER_JOB], self._waiting[_NAMES_PER_JOB:]
         self._job = SweepJob(tuple(names), now_ms, counts=bool(self._uncounted))
@@ -173,6 +174,12 @@ class Census:
             if self._job.counts and self._branch(stream) in names
         }
         return self._job
+
+    def give_back(self, job: SweepJob) -> None:
+        """It failed, and is due again."""
+        assert job is self._job, "one job at a time"
+        self._waiting = [*job.names, *self._waiting]
+        self._job = None
 
     def _branch(self, stream: StreamId) -> str:
         return self._layout.path(stream).partition("/")[0]

@@ -1,12 +1,17 @@
 """Upkeep of the log: seals old segments, merges runs, prepares files, lets the table grow.
 
-A job is taken by the owner, done elsewhere (in the job process, or on the caller's thread), and its
+A job is taken by the owner, done elsewhere (in a job process, or on the caller's thread), and its
 result is taken over by the owner. What a job made is durable, and the manifest that lists it too,
 before anything it replaces is let go of.
+
+One at a time, but for a long merge: it takes seconds and goes on beside the others, or the log
+would wait for it with its next segments and everybody for the log (bench: log). Runs are its alone
+until it is done; sealing only adds to them.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from threading import Lock
 from typing import TYPE_CHECKING, ClassVar, Final, assert_never
 
 from syncline.errors import StoreBusyError, StoreFullError
@@ -43,6 +48,8 @@ _PREPARE_AT: Final = 0.25
 # Rows of runs let go of, as a share of all, before their liveness is measured.
 _MEASURE_AT: Final = 0.3
 _MOVED_SLOTS_AT_ONCE: Final = 1 << 40
+# A merge of more than so many segments' worth of runs is long.
+LONG_MERGE_SEGMENTS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +74,14 @@ class Upkeep:
         self._table = opened.table
         self._runs = opened.runs
         self._chain_before = opened.replay.chain_before
-        self._process = _start_process() if options.has_job_process else None
+        self._process = _job_process() if options.has_job_process else None
+        # For long merges. They are rare: it ends with each.
+        self._merge_process = _job_process(is_kept=False) if options.has_job_process else None
         self._task: _Task | None = None
+        # A long merge beside it.
+        self._long_merge: MergeJob | None = None
+        # Two jobs may list what they made at the same time.
+        self._listing = Lock()
         self._file_count = 0
         self._is_moved = False
         self._is_paused = False
@@ -99,16 +112,17 @@ class Upkeep:
 
     @property
     def is_busy(self) -> bool:
+        """No other job can be taken now."""
         return self._task is not None or self._is_paused
 
     @property
     def is_working(self) -> bool:
-        return self._task is not None
+        return self._task is not None or self._long_merge is not None
 
     def pause(self) -> None:
         """No job is taken until `resume`: for a backup, which needs the files as they are.
 
-        The one under way goes on; `is_working` says when it is done.
+        Those under way go on; `is_working` says when they are done.
         """
         self._is_paused = True
 
@@ -177,35 +191,49 @@ class Upkeep:
         it is. `filled` is how much of the current segment is used.
         """
         assert not self.is_busy
-        self._task = (
-            self._segment_task(filled)
-            or self._table_task()
-            or self._seal_task(seal_to)
-            or self._mending_task()
-            or self._run_task(save)
+        task: _Task | None = (
+            self._segment_task(filled) or self._table_task() or self._seal_task(seal_to)
         )
-        return self._task
+        if task is None and self._long_merge is None:
+            task = self._mending_task() or self._run_task(save)
+        if isinstance(task, MergeJob) and self._is_long(task):
+            self._long_merge = task
+        else:
+            self._task = task
+        return task
 
     def take_mending(self) -> Job | None:
         """As `take_job`, if what is due next is a damaged run."""
         assert not self.is_busy
+        assert not self.is_working
         self._task = self._mending_task()
         return self._task
 
     def run_job(self, job: Job) -> object:
         """Any thread. Of the store's memory only the manifest is changed, which has a lock."""
-        task = self._task
-        assert task is not None
-        assert job is task
+        task = self._under_way(job)
         try:
             result = self._do(task)
-            self._list(task, result)
+            with self._listing:
+                self._list(task, result)
         except BaseException as error:
             # It is due again, for instance once there is room on the disk.
-            self._task = None
+            self._end(task)
             self._is_disk_full = isinstance(error, StoreFullError)
             raise
         return result
+
+    def _under_way(self, job: Job) -> _Task:
+        task = self._long_merge if job is self._long_merge else self._task
+        assert task is not None
+        assert job is task
+        return task
+
+    def _end(self, task: _Task) -> None:
+        if task is self._long_merge:
+            self._long_merge = None
+        else:
+            self._task = None
 
     def _list(self, task: _Task, result: object) -> None:
         """Make the result count: durable in the manifest."""
@@ -229,10 +257,8 @@ class Upkeep:
 
     def finish_job(self, job: Job, result: object) -> None:
         """By the owner."""
-        task = self._task
-        assert task is not None
-        assert job is task
-        self._task = None
+        task = self._under_way(job)
+        self._end(task)
         match task:
             case SealJob():
                 assert isinstance(result, SealResult)
@@ -279,8 +305,9 @@ class Upkeep:
 
     def close(self) -> None:
         self._is_closed = True
-        if self._process is not None:
-            self._process.close()
+        for process in (self._process, self._merge_process):
+            if process is not None:
+                process.close()
 
     # ---- What is due ----
 
@@ -361,6 +388,11 @@ class Upkeep:
             self._table.key,
         )
 
+    def _is_long(self, task: MergeJob) -> bool:
+        names = {_name(path) for path in task.run_paths}
+        merged_bytes = sum(run.file_bytes for run in task.listed if run.name in names)
+        return merged_bytes > LONG_MERGE_SEGMENTS * self._segments.segment_bytes
+
     # ---- Done ----
 
     def _do(self, task: _Task) -> object:
@@ -371,9 +403,8 @@ class Upkeep:
             # a second segment, does without the process and its memory.
             write_zeros(self._files, task.path, task.size, is_given_up=lambda: self._is_closed)
             return None
-        if self._process is not None:
-            return self._process.run(task)
-        return jobs.run(self._files, task)
+        process = self._merge_process if task is self._long_merge else self._process
+        return jobs.run(self._files, task) if process is None else process.run(task)
 
     def _list_sealed(self, task: SealJob, result: SealResult) -> None:
         behind = task.segment_numbers[-1] + 1
@@ -499,8 +530,8 @@ def _name(path: str) -> str:
     return path.rpartition("/")[2]
 
 
-def _start_process() -> "JobProcess":
+def _job_process(*, is_kept: bool = True) -> "JobProcess":
     # Not at the top: tools that open a folder for a moment do without it.
     from syncline.storage.log.worker import JobProcess
 
-    return JobProcess()
+    return JobProcess(is_kept=is_kept)

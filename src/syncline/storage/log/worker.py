@@ -43,10 +43,14 @@ _Answer = tuple[LogResult, _PackedError | None]
 
 
 class JobProcess:
-    """The router's end. The process is started by the first job, and anew if it has died."""
+    """The router's end. The process is started by the first job, and anew if it has died.
 
-    def __init__(self, *, timeout_s: float = TIMEOUT_S_DEFAULT) -> None:
+    One that is not kept ends with each job.
+    """
+
+    def __init__(self, *, timeout_s: float = TIMEOUT_S_DEFAULT, is_kept: bool = True) -> None:
         self._timeout_s = timeout_s
+        self._is_kept = is_kept
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = Lock()
         self._is_closed = False
@@ -65,9 +69,10 @@ class JobProcess:
                 if self._is_closed:
                     raise DeviceError(_THIS_PROCESS, f"the job '{job.name}'", "it was closed")
                 answer = self._ask(job)
+                if answer is None or not self._is_kept:
+                    self._end()
                 if answer is not None:
                     return _result_of(answer)
-                self._end()
             reason = "it was closed" if self._is_closed else "it died twice"
             raise DeviceError(_THIS_PROCESS, f"the job '{job.name}'", reason)
 
