@@ -195,6 +195,8 @@ class Turns:
     def _end(self) -> None:
         self.stage()
         if self.messages:
+            # Upkeep may need what is staged to be durable before it can go on.
+            self._committer.flush()
             self._loop.call_later(_BUSY_SECONDS, self._end)
             return
         faces, self._faces = self._faces, {}

@@ -838,6 +838,14 @@ def test_sixteen_of_a_tier_are_merged() -> None:
     assert len(choose_merge(small, {}) or ()) == 16
 
 
+def test_what_sixteen_segments_became_is_left_alone_by_the_next_fifteen() -> None:
+    """They became runs as they were, so they hold a little that is not wanted, and an index."""
+    run_bytes = 64 * MIB + 262_000
+    merged_bytes = 16 * run_bytes * 95 // 100
+    assert len(choose_merge(metas(*[run_bytes] * 16), {}) or ()) == 16
+    assert choose_merge(metas(merged_bytes, *[run_bytes] * 15), {}) is None
+
+
 def test_dead_runs_go_first() -> None:
     runs = metas(*[30 * MIB] * 16)
     live = {"r3": (0, 0), "r5": (1, 200), "r9": (0, 0)}

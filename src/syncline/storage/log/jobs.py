@@ -21,8 +21,10 @@ from syncline.values import limits
 # So many runs of one size become one of the next. A larger number means that a survivor is written
 # again less often, and that more runs are searched meanwhile.
 MERGE_FAN_IN: Final = 16
-# Runs up to this size are all of one tier; from there on each tier is larger by the fan-in.
-_TIER_BYTES: Final = 4 * limits.MIB
+# Runs up to this size are all of one tier; from there on each tier is larger by the fan-in. No
+# border lies near the size of a segment: of sixteen that became runs the merged one is of the next
+# tier even if it is a little smaller than all of them, and not merged again at once.
+_TIER_BYTES: Final = 6 * limits.MIB
 
 
 @dataclass(frozen=True, slots=True)
