@@ -3,6 +3,8 @@
 - Memory is bounded: payloads leave in writes of about 1 MiB. The rows stay until the end, unless
   the writer is told beforehand how many payload bytes will come; then they leave at once, too, to
   the place where the index will be.
+- It is synced as it grows. Left to the system, a gigabyte would go to the device at once, and the log
+  with its own small writes would wait behind it (bench: log).
 - Rows come one at a time or, where many are at hand, as an array (bench: log).
 - A run that is not finished is removed. One that is, is durable with its name.
 """
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 # Whole rows fill it.
 WRITE_BYTES: Final = 1 << 20
+_SYNC_BYTES: Final = 4 << 20
 _CHECKED_ROW_BYTES: Final = RUN_ROW_BYTES - CRC.size
 
 # key of 32 bytes, position, time, kind, payload
@@ -61,6 +64,7 @@ class RunWriter:
         self._payloads: list[bytes] = []
         self._payloads_bytes = 0
         self._payload_end = 0
+        self._synced_end = 0
         # Each is one row or several.
         self._rows: list[bytes] = []
         self._index_offset = payload_bytes
@@ -160,6 +164,9 @@ class RunWriter:
             self._file.write(start, [b"".join(self._payloads)])
         self._payloads.clear()
         self._payloads_bytes = 0
+        if self._payload_end >= self._synced_end + _SYNC_BYTES:
+            self._file.sync()
+            self._synced_end = self._payload_end
 
     def _write_rows(self, index_offset: int) -> None:
         rows = b"".join(self._rows)

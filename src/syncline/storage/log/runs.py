@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 _CHECKED_ROW_BYTES: Final = RUN_ROW_BYTES - CRC.size
+_EXPECTED_BYTES: Final = 4 << 20
 # Rows copied out of the map at a time: a quarter of a mebibyte.
 _CHUNK_ROWS: Final = 4096
 
@@ -171,8 +172,14 @@ class Run:
         return np.frombuffer(self._rows_at(start, count), ROW)
 
     def expect_reads(self) -> None:
-        """All payloads are going to be read, in an order that the system cannot guess."""
-        self._file.expect_reads(0, self._index_offset)
+        """All payloads are going to be read, in an order that the system cannot guess.
+
+        A part at a time, and waited for: others need the device as well.
+        """
+        for start in range(0, self._index_offset, _EXPECTED_BYTES):
+            end = min(start + _EXPECTED_BYTES, self._index_offset)
+            self._file.expect_reads(start, end - start)
+            self._file.read(end - 1, 1)
 
     # Raw rows, for those who copy or check runs.
 
