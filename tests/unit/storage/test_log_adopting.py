@@ -1,10 +1,12 @@
 """Segments that become runs: nothing is written over, and what is let go of is freed."""
 
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from syncline.errors import StoreFullError
 from syncline.storage.base import StreamKind, commit
 from syncline.storage.files import DiskFiles, Files
 from syncline.storage.log.archive import confirm
@@ -155,6 +157,50 @@ def test_an_archived_segment_that_became_a_run_goes_without_being_written_over(
     again = opened(files, archive_segments=3)
     check(again)
     again.close()
+
+
+def test_an_archived_segment_that_became_a_run_is_counted_once() -> None:
+    files = SimulatedFiles()
+    store = made(files, archive_segments=100)
+    for _ in range(3):
+        write(store, 8)
+        keep_house(store)
+    for _ in range(40):
+        # Nothing is wanted of these segments: they are in the archive alone.
+        store.append(QUEUES[0], bytes(8_000), 1)
+        commit(store)
+        store.truncate_before(QUEUES[0], store.state(QUEUES[0]).next)
+        commit(store)
+        keep_house(store)
+    archive = [path for path in files.paths(FOLDER) if "/archive/0" in path]
+    shared = [path for path in archive if files.is_linked(path)]
+    assert 0 < len(shared) < len(archive)
+    counted = [
+        path
+        for path in files.paths(FOLDER)
+        if path.split("/")[2] in ("wal", "runs", "table", "archive") and path not in shared
+    ]
+    assert store.stats().disk_bytes == sum(len(files.read_all(path)) for path in counted)
+    store.close()
+
+
+def test_a_full_disk_takes_no_history_that_gives_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "live_segment_count_max", 1_000)
+    files = SimulatedFiles()
+    store = made(files, archive_segments=100)
+    for _ in range(4):
+        write(store, 8)
+        keep_house(store)
+    archive = files.list(f"{FOLDER}/archive")
+    assert len(archive) >= 8
+    assert all(files.is_linked(f"{FOLDER}/archive/{name}") for name in archive)
+    files.capacity_bytes = 1
+    with pytest.raises(StoreFullError):
+        write(store, 100)
+    with suppress(StoreFullError):
+        keep_house(store)
+    assert files.list(f"{FOLDER}/archive") == archive
+    assert store.describe()["archive_dropped_segments"] == 0
 
 
 def test_a_spare_that_was_a_run_has_the_size_of_a_segment() -> None:

@@ -10,7 +10,7 @@ among the runs: the log goes on with another segment, and nothing is written twi
 """
 
 import posixpath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from syncline.storage.files import File, Files
 from syncline.storage.log.format import (
@@ -24,6 +24,21 @@ from syncline.storage.log.run_writer import encode_footer, fill_checksums, newes
 
 if TYPE_CHECKING:
     from syncline.kernels.rows import Rows
+
+_SUFFIX: Final = ".run"
+# r-<epoch>-<count>-<segment>
+_ADOPTED_PART_COUNT: Final = 4
+
+
+def adopted_path(run_path: str, number: int) -> str:
+    """Of the run that segment `number` becomes in a job that would write `run_path`."""
+    return f"{run_path.removesuffix(_SUFFIX)}-{number}{_SUFFIX}"
+
+
+def adopted_number(run_name: str) -> int | None:
+    """Which segment a run was; None if it was none."""
+    parts = run_name.removesuffix(_SUFFIX).split("-")
+    return int(parts[-1]) if len(parts) == _ADOPTED_PART_COUNT else None
 
 
 def adopt_segment(

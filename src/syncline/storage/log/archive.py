@@ -46,6 +46,11 @@ class Archive:
     def count(self) -> int:
         return len(self._numbers)
 
+    @property
+    def numbers(self) -> list[int]:
+        """Of its segments, oldest first."""
+        return list(self._numbers)
+
     def move(self, paths: Iterable[str]) -> None:
         """Segments that are sealed. On any thread; the owner hears of it by `add`."""
         for path in paths:
@@ -68,10 +73,12 @@ class Archive:
         self._numbers = kept[surplus:]
         return [self._path(number) for number in freed + kept[:surplus]]
 
-    def give_up_oldest(self) -> str | None:
-        """The disk is full: messages come before their history."""
-        if not self._numbers:
-            return None
+    def paths(self) -> list[str]:
+        """Oldest first."""
+        return [self._path(number) for number in self._numbers]
+
+    def give_up_oldest(self) -> str:
+        """The disk is full: messages come before their history. There must be one."""
         number = self._numbers.pop(0)
         self.dropped_count += number > read_confirmed(self._files, self.folder)
         return self._path(number)

@@ -144,6 +144,10 @@ class Residents:
             self.is_settling = True
             self._settling_to = position
             self._settling = deque(self._unsaved)
+        self.settle_some(count)
+
+    def settle_some(self, count: int) -> None:
+        """Go on with what `settle` has begun."""
         for _ in range(min(count, len(self._settling))):
             opened = self._settling.popleft()
             if not opened.is_unsaved or opened.saved_to >= self._settling_to:
@@ -152,7 +156,7 @@ class Residents:
                 self._settling.append(opened)
             else:
                 self._save(opened)
-        if not self._settling:
+        if self.is_settling and not self._settling:
             self.is_settling = False
             self.settled_to = self._settling_to
 

@@ -3,8 +3,8 @@
 - Memory is bounded: payloads leave in writes of about 1 MiB. The rows stay until the end, unless
   the writer is told beforehand how many payload bytes will come; then they leave at once, too, to
   the place where the index will be.
-- It is synced as it grows. Left to the system, a gigabyte would go to the device at once, and the log
-  with its own small writes would wait behind it (bench: log).
+- It is synced as it grows. Left to the system, a gigabyte would go to the device at once, and the
+  log with its own small writes would wait behind it (bench: log).
 - Rows come one at a time or, where many are at hand, as an array (bench: log).
 - A run that is not finished is removed. One that is, is durable with its name.
 """

@@ -20,7 +20,7 @@ from syncline.kernels.log_records import HEADER, gathered, record_offsets
 from syncline.kernels.rows import ROW, Rows
 from syncline.storage.base import Damage
 from syncline.storage.files import Files
-from syncline.storage.log.adopting import adopt_segment
+from syncline.storage.log.adopting import adopt_segment, adopted_path
 from syncline.storage.log.format import (
     BATCH_HEADER,
     BATCH_HEADER_BYTES,
@@ -141,7 +141,7 @@ def _adopt(
 ) -> RunMeta | None:
     index = _index_rows(rows)
     index["offset"] = rows.offsets
-    path = f"{job.run_path.removesuffix('.run')}-{number}.run"
+    path = adopted_path(job.run_path, number)
     return adopt_segment(files, segment.path, segment.data, job.segment_bytes, index, path)
 
 

@@ -64,16 +64,19 @@ from syncline.storage.options import StoreOptions
 from syncline.values import limits
 from syncline.values.ids import StreamId
 
-# With each finished batch: tails of the replay written to the table, streams looked at for
-# positions that are sealed by now, pages of a growing table copied. A little at a time, so that no
-# batch waits.
+# With each finished batch: tails of the replay written to the table, slots brought up to date
+# before a sealing, streams looked at for positions that are sealed by now, pages of a growing table
+# copied. A little at a time, so that no batch waits.
 _TAILS_PER_BATCH: Final = 256
 _TAILS_AT_ONCE: Final = 2048
+_SETTLED_PER_BATCH: Final = 64
 _SWEEP_PER_BATCH: Final = 128
 _MOVED_PAGES_PER_BATCH: Final = 4
 _STRAY_SLOTS_PER_BATCH: Final = 1024
 _STRAY_SLOTS_AT_ONCE: Final = 1 << 16
-# Slots written in one go when upkeep needs the table to be up to date.
+# Slots written in one go when upkeep needs the table to be up to date, while batches come and while
+# none do: 4096 of them take some 16 ms, for which every connection waits.
+_SAVED_BETWEEN_BATCHES: Final = 256
 _SAVED_AT_ONCE: Final = 4096
 # A plain number: arithmetic on a member of an enumeration costs more than all else in `append`.
 _MESSAGE: Final = int(RecordKind.MESSAGE)
@@ -95,6 +98,8 @@ class LogStore:
         self._durable_places = opened.replay.end << LENGTH_BITS
         self._taken: StagedBatch | None = None
         self._committed_batch_count = 0
+        # When `take_job` was called last.
+        self._batch_count_at_last_look = 0
         self._committed_record_count = 0
         self._entry_bytes_max = min(limits.entry_bytes_max, opened.segments.segment_bytes // 2)
         self._upkeep = Upkeep(opened, options)
@@ -399,6 +404,9 @@ class LogStore:
         # Work that is due but must not make a batch wait: a little of it each time.
         if residents.tails:
             residents.apply_tails(_TAILS_PER_BATCH)
+        if residents.is_settling:
+            residents.settle_some(_SETTLED_PER_BATCH)
+            self._stager.wants_images = residents.is_settling
         self._upkeep.move_slots(_MOVED_PAGES_PER_BATCH + len(batch.streams) // 16)
         residents.sweep(_SWEEP_PER_BATCH, self._upkeep.live_start)
         table.bury_strays(_STRAY_SLOTS_PER_BATCH)
@@ -448,7 +456,11 @@ class LogStore:
             # What is sealed or merged away must be judged by a table without them.
             return None
         residents = self._residents
-        residents.settle(self._upkeep.seal_end, _SAVED_AT_ONCE)
+        is_quiet = self._committed_batch_count == self._batch_count_at_last_look
+        self._batch_count_at_last_look = self._committed_batch_count
+        residents.settle(
+            self._upkeep.seal_end, _SAVED_AT_ONCE if is_quiet else _SAVED_BETWEEN_BATCHES
+        )
         self._stager.wants_images = residents.is_settling
         seal_to = residents.settled_to
         if seal_to <= self._upkeep.live_start or not have_cursors_moved(
@@ -522,7 +534,8 @@ class LogStore:
         segment_count = len(segments.numbers) + len(segments.spares) + len(segments.retired)
         return StoreStats(
             stream_count=self._table.used_count,
-            disk_bytes=(segment_count + self._upkeep.archived_count) * segments.segment_bytes
+            disk_bytes=segment_count * segments.segment_bytes
+            + self._upkeep.archived_bytes
             + self._runs.file_bytes
             + self._table.mapped_bytes,
             file_count=segment_count

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, assert_never
 from syncline.errors import StoreBusyError, StoreFullError
 from syncline.storage.base import Damage, Job
 from syncline.storage.log import jobs
+from syncline.storage.log.adopting import adopted_number
 from syncline.storage.log.archive import Archive
 from syncline.storage.log.format import SLOT_BYTES
 from syncline.storage.log.jobs import (
@@ -177,7 +178,6 @@ class Upkeep:
         try:
             segments.reserve(path)
         except StoreFullError:
-            # One that became a run gives up no room.
             while self._give_up_archived():
                 if segments.spares:
                     return segments.spares.pop()
@@ -454,16 +454,27 @@ class Upkeep:
         return 0 if self._archive is None else self._archive.count
 
     @property
+    def archived_bytes(self) -> int:
+        """What the archive takes beside the runs: a segment that became one is there twice."""
+        if self._archive is None:
+            return 0
+        runs = {adopted_number(name) for name in self._runs.names}
+        return len(set(self._archive.numbers) - runs) * self._segments.segment_bytes
+
+    @property
     def archive_dropped_count(self) -> int:
         """Segments that went before anybody had confirmed them, since the start."""
         return 0 if self._archive is None else self._archive.dropped_count
 
     def _give_up_archived(self) -> bool:
-        """Messages come before their history: its oldest segment becomes a spare, if it has any."""
-        path = None if self._archive is None else self._archive.give_up_oldest()
-        if path is None:
+        """Messages come before their history: its oldest segment becomes a spare, if it has any.
+
+        One that became a run gives no room, but may stand before one that does. Where none does,
+        history would go for nothing.
+        """
+        if self._archive is None or all(map(self._files.is_linked, self._archive.paths())):
             return False
-        self._make_spare(path)
+        self._make_spare(self._archive.give_up_oldest())
         return True
 
     def _make_spare(self, archived: str) -> None:
