@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from bench.log import counters, creation, in_process, restart, sockets
+from bench.log import backlog, counters, creation, in_process, restart, sockets
 from bench.log.plan import PLANS
 from bench.log.setting import Setting
 from bench.support.arguments import DATA_FOLDER, add_folder, add_rounds, checked, parser_of
@@ -20,6 +20,7 @@ SECTIONS: dict[str, Callable[[Setting], list[Figure]]] = {
     "counters": counters.measure,
     "in-process": in_process.measure,
     "socket": sockets.measure,
+    "backlog": backlog.measure,
     "restart": restart.measure,
     "creation": creation.measure,
 }

@@ -24,6 +24,9 @@ class Plan:
     deliver_cycle_count: int
     nats_counts: Mapping[int, int]
     http_count: int
+    # Messages a second that nobody reads, and for how long.
+    backlog_rate: int
+    backlog_seconds: int
     # On the private device.
     device_image_bytes: int
     cost_unmeasured_count: int
@@ -64,6 +67,8 @@ FULL = Plan(
     deliver_cycle_count=10,
     nats_counts={1: 500, 64: 2_000, 1024: 4_096},
     http_count=20_000,
+    backlog_rate=5_000,
+    backlog_seconds=40,
     device_image_bytes=8 * 1024**3,
     cost_unmeasured_count=448_000,
     cost_count=320_000,
@@ -101,6 +106,7 @@ QUICK = replace(
     deliver_cycle_count=3,
     nats_counts={1: 100, 64: 300, 1024: 1_024},
     http_count=3_000,
+    backlog_seconds=10,
     device_image_bytes=4 * 1024**3,
     cost_unmeasured_count=320_000,
     cost_count=128_000,
@@ -123,6 +129,8 @@ SMOKE = replace(
     deliver_trip_count=2,
     nats_counts={64: 64},
     http_count=64,
+    backlog_rate=200,
+    backlog_seconds=1,
     device_image_bytes=1024**3,
     cost_unmeasured_count=640,
     cost_count=640,

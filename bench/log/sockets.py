@@ -72,10 +72,13 @@ def our_server(folder: Path, kind: str, name: str = OURS) -> Iterator[Server]:
 
 def servers(setting: Setting) -> dict[str, Opener]:
     """Those that can be started here."""
-    found: dict[str, Opener] = {
-        OURS: partial(our_server, kind=setting.kind),
-        _BARE_FRONT: partial(our_server, kind=NO_STORE, name=_BARE_FRONT),
-    }
+    front = partial(our_server, kind=NO_STORE, name=_BARE_FRONT)
+    return {**servers_with_store(setting), _BARE_FRONT: front}
+
+
+def servers_with_store(setting: Setting) -> dict[str, Opener]:
+    """Those of them that keep anything."""
+    found: dict[str, Opener] = {OURS: partial(our_server, kind=setting.kind)}
     reason = redis.missing()
     if reason is None:
         found[_REDIS] = redis.redis_always
