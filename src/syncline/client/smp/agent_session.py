@@ -498,15 +498,23 @@ class AgentSession:
         if not self._must_scan:
             return
         self._must_scan = False
+        try:
+            await self._subscribe_unassociated(link)
+        except BaseException:
+            # The connection went: the next one begins anew, or the rest would never be asked for.
+            self._must_scan = True
+            raise
+        if self._must_verify:
+            await self._verify(link)
+
+    async def _subscribe_unassociated(self, link: Link) -> None:
         place: tuple[int, bytes] | None = None
         while self._wants_all() and not self._receiver.is_displaced:
             page = self._store.unassociated(self.account, place, self._options.page_count)
             if not page:
-                break
+                return
             place = page[-1].place
             await self._subscribe_page(link, self._missing(page))
-        if self._must_verify:
-            await self._verify(link)
 
     def _missing(self, page: Sequence[Subscribable]) -> list[Subscribable]:
         found = self.subscriptions

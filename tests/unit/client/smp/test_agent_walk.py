@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import HealthCheck, given, note, settings
+from hypothesis import HealthCheck, example, given, note, settings
 from hypothesis import strategies as st
 
 from syncline.client.smp.agent import Agent
@@ -190,6 +190,9 @@ ACTIONS = (
     st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 11)), max_size=25),
     st.booleans(),
     st.booleans(),
+)
+@example([("forget_services", 0), ("withhold", 2), ("pass_time", 1)], False, False).via(
+    "a connection that goes while the second page is not asked for yet"
 )
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_nothing_is_lost_whatever_happens(
