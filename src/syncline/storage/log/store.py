@@ -72,6 +72,7 @@ _TAILS_AT_ONCE: Final = 2048
 _SETTLED_PER_BATCH: Final = 64
 _SWEEP_PER_BATCH: Final = 128
 _MOVED_PAGES_PER_BATCH: Final = 4
+_MOVED_PAGES_AT_ONCE: Final = 256
 _STRAY_SLOTS_PER_BATCH: Final = 1024
 _STRAY_SLOTS_AT_ONCE: Final = 1 << 16
 # Slots written in one go when upkeep needs the table to be up to date, while batches come and while
@@ -405,7 +406,8 @@ class LogStore:
         if residents.tails:
             residents.apply_tails(_TAILS_PER_BATCH)
         if residents.is_settling:
-            residents.settle_some(_SETTLED_PER_BATCH)
+            # More than a batch adds: it must come to an end, however many streams there are.
+            residents.settle_some(_SETTLED_PER_BATCH + 2 * len(batch.streams))
             self._stager.wants_images = residents.is_settling
         self._upkeep.move_slots(_MOVED_PAGES_PER_BATCH + len(batch.streams) // 16)
         residents.sweep(_SWEEP_PER_BATCH, self._upkeep.live_start)
@@ -461,6 +463,9 @@ class LogStore:
         residents.settle(
             self._upkeep.seal_end, _SAVED_AT_ONCE if is_quiet else _SAVED_BETWEEN_BATCHES
         )
+        if is_quiet:
+            # No batch comes that would do it: a store at rest has one table, not two.
+            self._upkeep.move_slots(_MOVED_PAGES_AT_ONCE)
         self._stager.wants_images = residents.is_settling
         seal_to = residents.settled_to
         if seal_to <= self._upkeep.live_start or not have_cursors_moved(
