@@ -407,7 +407,7 @@ class LogStore:
             residents.apply_tails(_TAILS_PER_BATCH)
         if residents.is_settling:
             # More than a batch adds: it must come to an end, however many streams there are.
-            residents.settle_some(_SETTLED_PER_BATCH + 2 * len(batch.streams))
+            residents.settle_some(_SETTLED_PER_BATCH + 4 * len(batch.streams))
             self._stager.wants_images = residents.is_settling
         self._upkeep.move_slots(_MOVED_PAGES_PER_BATCH + len(batch.streams) // 16)
         residents.sweep(_SWEEP_PER_BATCH, self._upkeep.live_start)
