@@ -91,7 +91,7 @@ def _is_address(url: str) -> bool:
 def _decoded(text: bytes) -> dict[str, Any]:
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise MalformedMessageError("the answer is not one of a router; check --url") from error
 
 
@@ -103,7 +103,7 @@ class _Refused(msgspec.Struct):
 def _refusal(status: int, text: bytes) -> RefusedError:
     try:
         said = msgspec.json.decode(text, type=_Refused)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         said = _Refused()
     if status == 401:
         return NotAuthorizedError("the router wants its token; put it in SYNCLINE_HTTP_TOKEN")

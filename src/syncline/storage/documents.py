@@ -77,7 +77,7 @@ def decode_snapshot(payload: bytes) -> DocumentSnapshot:
     """Raises CorruptionError."""
     try:
         snapshot = _snapshot_decoder.decode(payload)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise CorruptionError("a document's snapshot", 0, str(error)) from error
     if snapshot.version != SNAPSHOT_VERSION:
         raise CorruptionError("a document's snapshot", 0, "it is of no known version")

@@ -17,6 +17,8 @@ class _Taken:
 
 
 class JobSteps:
+    """The jobs of one store that are under way."""
+
     def __init__(self, store: Store) -> None:
         self._store = store
         self._under_way: list[_Taken] = []

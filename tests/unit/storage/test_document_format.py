@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from syncline.errors import CorruptionError
@@ -46,6 +46,7 @@ def test_entries_come_back(author: str, clock: int, body: bytes) -> None:
 
 
 @given(st.binary(max_size=40))
+@example(b"\x96\x00\xa1\x80").via("text that is no UTF-8")
 def test_hostile_bytes_are_damage_and_nothing_else(payload: bytes) -> None:
     for decode in (decode_entry, decode_snapshot):
         # Anything else that is raised fails the test.

@@ -321,12 +321,18 @@ def test_the_counters_are_those_of_the_files() -> None:
     check()
 
 
-def test_counting_after_a_kill_is_right_while_queues_come_and_go() -> None:
+def killed_with_queues(count: int) -> JournalSubject:
+    """They have to be counted anew."""
     subject = JournalSubject()
-    for number in range(100):
+    for number in range(count):
         subject.store.create(stream_id(number), StreamKind.QUEUE, 0, 1)
     subject.commit()
     subject.kill()
+    return subject
+
+
+def test_counting_after_a_kill_is_right_while_queues_come_and_go() -> None:
+    subject = killed_with_queues(100)
     store = subject.store
     store.delete(stream_id(3))
     store.create(stream_id(200), StreamKind.QUEUE, 0, 1)
@@ -347,11 +353,7 @@ def test_counting_after_a_kill_is_right_while_queues_come_and_go() -> None:
 
 
 def test_a_sweep_that_fails_is_due_again() -> None:
-    subject = JournalSubject()
-    for number in range(100):
-        subject.store.create(stream_id(number), StreamKind.QUEUE, 0, 1)
-    subject.commit()
-    subject.kill()
+    subject = killed_with_queues(100)
     store = subject.store
     job = store.take_job()
     assert job is not None

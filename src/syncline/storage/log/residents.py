@@ -156,7 +156,7 @@ class Residents:
                 self._settling.append(opened)
             else:
                 self._save(opened)
-        if self.is_settling and not self._settling:
+        if not self._settling:
             self.is_settling = False
             self.settled_to = self._settling_to
 
