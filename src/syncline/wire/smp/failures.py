@@ -125,7 +125,7 @@ def block_reason(failure: Failure) -> BlockReason:
     reason, notice = match.groups()
     try:
         ttl_seconds = msgspec.json.decode(notice, type=_Notice).ttl if notice else None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except (msgspec.DecodeError, RecursionError):
         raise MalformedMessageError("a notice about a blocked queue is no JSON") from None
     return BlockReason(reason.decode(), ttl_seconds)
 
