@@ -100,15 +100,28 @@ def test_runs_belong_to_the_long_merge_until_it_is_done(store: LogStore) -> None
     check(store)
 
 
+@pytest.mark.parametrize("is_full_before", [True, False])
 def test_a_long_merge_that_finds_no_room_is_due_again(
-    files: SimulatedFiles, store: LogStore
+    files: SimulatedFiles, store: LogStore, is_full_before: bool
 ) -> None:
     merge = until(store, MergeJob)
     seal = until(store, SealJob)
-    files.capacity_bytes = sum(len(files.read_all(path)) for path in files.paths(FOLDER)) + 9_000
+    nearly_full = sum(len(files.read_all(path)) for path in files.paths(FOLDER)) + 9_000
+
+    def fill_at(kind: str) -> None:
+        if kind == "write":
+            files.capacity_bytes = nearly_full
+
+    if is_full_before:
+        files.capacity_bytes = nearly_full
+    else:
+        files.before_call = fill_at
+    write_count = files.calls["write"]
     with pytest.raises(StoreFullError):
         store.run_job(merge)
-    files.capacity_bytes = None
+    # What little room there is stays for others.
+    assert (files.calls["write"] == write_count) is is_full_before
+    files.capacity_bytes = files.before_call = None
     store.finish_job(seal, store.run_job(seal))
     again = until(store, MergeJob)
     store.finish_job(again, store.run_job(again))

@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from syncline.errors import CorruptionError
+from syncline.errors import CorruptionError, StoreFullError
 from syncline.kernels import rows as row_kernel
 from syncline.storage.base import Damage
 from syncline.storage.files import Files
@@ -55,10 +55,19 @@ def merge(files: Files, job: MergeJob) -> MergeResult:
             if source.is_scattered():
                 source.run.expect_reads()
         payload_bytes = sum(_live_payload_bytes(source) for source in sources)
+        row_count = sum(int(source.is_kept.sum()) for source in sources)
+        _check_room(files, job.run_path, payload_bytes + row_count * RUN_ROW_BYTES)
         writer = stack.enter_context(RunWriter(files, job.run_path, payload_bytes))
         kept = _copy_rows(sources, writer, damage)
         run = writer.finish()
     return MergeResult(run, sum(run.row_count for run in runs) - kept, tuple(damage))
+
+
+def _check_room(files: Files, path: str, byte_count: int) -> None:
+    """Before anything is written: a merge that fails at its end has left no room for anybody."""
+    free = files.free_bytes(posixpath.dirname(path))
+    if free < byte_count:
+        raise StoreFullError(path, f"a merge would take {byte_count} bytes, {free} are free")
 
 
 def measure(files: Files, job: MeasureJob) -> MeasureResult:
