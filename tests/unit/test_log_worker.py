@@ -1,5 +1,6 @@
 """The job process: does jobs beside the router, and never outlives it."""
 
+import mmap
 import os
 import pickle
 import signal
@@ -30,9 +31,11 @@ from syncline.storage.log.jobs import (
     MergeResult,
     PrepareSegmentJob,
     PrepareTableJob,
+    SealJob,
 )
 from syncline.storage.log.run_writer import write_run
 from syncline.storage.log.worker import JobProcess
+from syncline.values.limits import MIB
 from tests.log_files import entry_row, put, slot, stream_id, table_image, take
 
 A = stream_id(1)
@@ -98,6 +101,31 @@ def test_the_process_is_started_by_the_first_job_and_stays(
     assert process.process_id == first
     assert take(FILES, f"{tmp_path}/segment") == bytes(8192)
     assert len(take(FILES, f"{tmp_path}/table")) == 4096 + 64 * 64
+
+
+def resident_bytes(process: JobProcess) -> int:
+    pages = Path(f"/proc/{process.process_id}/statm").read_text().split()[1]
+    return int(pages) * mmap.PAGESIZE
+
+
+def test_memory_for_a_segment_is_kept_for_the_next_and_given_back_at_rest(tmp_path: Path) -> None:
+    size = 64 * MIB
+    put(FILES, f"{tmp_path}/table", table_image([slot(A)]))
+    FILES.open(f"{tmp_path}/{1:012d}.wal", create=True).truncate(size)
+    job = SealJob(
+        *(str(tmp_path), (f"{tmp_path}/{1:012d}.wal",), (1,), size),
+        *((f"{tmp_path}/table",), f"{tmp_path}/run"),
+    )
+    for rest_s, gives_back in ((0.2, True), (600, False)):
+        process = JobProcess(timeout_s=15, rest_s=rest_s)
+        try:
+            process.run(job)
+            if gives_back:
+                assert eventually(lambda: resident_bytes(process) < size)  # noqa: B023 called now
+            else:
+                assert resident_bytes(process) > size
+        finally:
+            process.close()
 
 
 def test_a_process_that_is_not_kept_ends_with_each_job(
@@ -264,7 +292,7 @@ def frame(job: LogJob) -> bytes:
 
 def ask_worker(router_id: int, sent: bytes) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
-        [*WORKER, str(router_id)], input=sent, capture_output=True, timeout=15, check=False
+        [*WORKER, str(router_id), "60"], input=sent, capture_output=True, timeout=15, check=False
     )
 
 
@@ -303,6 +331,7 @@ ROUTER = """
 import sys
 from syncline.storage.log.jobs import PrepareSegmentJob
 from syncline.storage.log.worker import JobProcess
+from syncline.values.limits import MIB
 process = JobProcess()
 process.run(PrepareSegmentJob(sys.argv[1] + "/first", 4096))
 print(process.process_id, flush=True)

@@ -9,7 +9,7 @@ import pytest
 from syncline.errors import DeviceError, StoreFullError
 from syncline.storage.base import StreamKind, commit
 from syncline.storage.files import File
-from syncline.storage.log import recovery, tails
+from syncline.storage.log import reading, recovery, tails
 from syncline.storage.log import store as store_module
 from syncline.storage.log.format import (
     BLOCK_BYTES,
@@ -134,7 +134,10 @@ def test_records_behind_a_damaged_header_are_kept_however_far_behind() -> None:
     assert gaps == [(a, 2, 1)]
 
 
-def test_only_what_batches_reach_is_kept_of_a_segment(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("is_torn", "kept_bytes"), [(False, 0), (True, 2 * MIB)])
+def test_of_what_follows_whole_batches_only_what_others_reach_is_kept(
+    monkeypatch: pytest.MonkeyPatch, is_torn: bool, kept_bytes: int
+) -> None:
     size = 4 * MIB
     files = SimulatedFiles()
     files.make_folder("/wal")
@@ -145,6 +148,7 @@ def test_only_what_batches_reach_is_kept_of_a_segment(monkeypatch: pytest.Monkey
     older.add([message(stream_id(1), 1, b"old")])
     segment.data[:] = older.data
     segment.add([message(stream_id(1), 1, b"x" * (MIB + 100))])
+    segment.data[MIB] ^= is_torn
     put(files, "/wal/000000000005.wal", bytes(segment.data))
     lengths: list[int] = []
 
@@ -154,8 +158,54 @@ def test_only_what_batches_reach_is_kept_of_a_segment(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(recovery, "batches", noted)
     replay = _replayed(files, size)
-    assert lengths == [2 * MIB]
-    assert replay.end == segment.start + segment.end
+    assert lengths == [kept_bytes]
+    assert replay.torn_tail_count == is_torn
+    assert replay.end == segment.start + (0 if is_torn else segment.end)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_segment_says_the_same_through_windows_of_any_size(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Batches shorter and longer than a window, whole and damaged, and a torn end."""
+    chance = random.Random(seed)
+    files = SimulatedFiles()
+    files.make_folder("/wal")
+    stream, seq = stream_id(1), 0
+    next_batch, previous_crc = 1, 0
+    for number in (5, 6):
+        segment = SegmentBuilder(
+            number, first_batch=next_batch, previous_crc=previous_crc, segment_bytes=MIB
+        )
+        while segment.end < MIB - 200_000:
+            records = []
+            for _ in range(chance.randint(1, 3)):
+                seq += 1
+                records.append(message(stream, seq, bytes(chance.choice([10, 4_000, 50_000]))))
+            segment.add(records)
+        next_batch, previous_crc = segment.next_batch, segment.previous_crc
+        for _ in range(chance.choice([0, 0, 1, 3])):
+            segment.data[chance.randrange(segment.end)] ^= 1
+        put(files, f"/wal/{number:012d}.wal", bytes(segment.data))
+
+    def told(window_bytes: int) -> tuple[object, ...]:
+        monkeypatch.setattr(reading, "_WINDOW_BYTES", window_bytes)
+        replay = _replayed(files, MIB)
+        tail = replay.tails.pop(stream)
+        return (
+            replay.chain,
+            replay.end,
+            replay.chain_before,
+            replay.damage,
+            replay.torn_tail_count,
+            replay.record_count_in_last,
+            tail and (tail.positions, tail.log_next, tail.last_unread),
+        )
+
+    whole = told(MIB)
+    assert whole[-1]
+    for window_bytes in (BLOCK_BYTES, 3 * BLOCK_BYTES, 25 * BLOCK_BYTES):
+        assert told(window_bytes) == whole
 
 
 def _store_with_streams(files: SimulatedFiles, count: int) -> list[StreamId]:

@@ -33,16 +33,14 @@ from syncline.storage.folder import LOCK_NAME, read_format
 from syncline.storage.life import LogPart, log_parts, read_lives
 from syncline.storage.log.archive import FOLDER as ARCHIVE
 from syncline.storage.log.format import (
-    BATCH_HEADER_BYTES,
     FORMAT_VERSION,
     align,
-    claimed_length,
     store_tag,
 )
 from syncline.storage.log.manifest import read_manifest
-from syncline.storage.log.recovery import read_used
+from syncline.storage.log.reading import first_batch, read_used
 from syncline.storage.log.run_rows import RunMeta
-from syncline.storage.log.scan import DamagedStretch, End, WholeBatch, batches, next_batch
+from syncline.storage.log.scan import DamagedStretch, End, WholeBatch, batches
 
 _KIND: Final = "log"
 _LOOK_COUNT: Final = 10
@@ -341,12 +339,7 @@ def _is_begun(files: Files, folder: str, number: int, segment_bytes: int, tag: i
         # It is not the last one any more: the router has taken it away meanwhile.
         return True
     try:
-        _, length = claimed_length(file.read(0, BATCH_HEADER_BYTES), 0)
-        if length < segment_bytes:
-            first = file.read(0, BATCH_HEADER_BYTES + length)
-            if next_batch(first, 0, start, None, tag) is not None:
-                return True
-        return next_batch(file.read(0, segment_bytes), 0, start, None, tag) is not None
+        return first_batch(file, start, segment_bytes, tag) is not None
     finally:
         file.close()
 

@@ -23,21 +23,13 @@ from syncline.storage.log.format import (
     align,
     parse_batch_header,
 )
-from syncline.storage.log.scan import (
-    Chain,
-    DamagedStretch,
-    End,
-    WholeBatch,
-    batches,
-    next_batch,
-    used_bytes,
-)
+from syncline.storage.log.reading import ReadBatch, first_batch, leading_batches, read_used
+from syncline.storage.log.scan import Chain, DamagedStretch, End, WholeBatch, batches
 from syncline.storage.log.segments import Segments
 from syncline.storage.log.tails import Tails
 from syncline.values.ids import StreamId
 
 _TORN_BYTES_KEPT: Final = 1 << 20
-_PIECE_BYTES: Final = 1 << 20
 
 
 @dataclass(slots=True)
@@ -106,27 +98,17 @@ def _replay_segments(
     replay = Replay(chain, oldest * segments.segment_bytes, tails)
     if not numbers or numbers[0] != oldest:
         replay.damage.append(Damage(segments.path(oldest), 0, "the oldest live segment is missing"))
-    data = _read_segment(files, segments, numbers[0]) if numbers else b""
     for step, number in enumerate(numbers):
         progress(step, len(numbers))
         behind = numbers[step + 1] if step + 1 < len(numbers) else None
-        data_behind = b"" if behind is None else _read_segment(files, segments, behind)
-        first_behind = (
-            None
-            if behind is None
-            else next_batch(data_behind, 0, behind * segments.segment_bytes, None, segments.tag)
-        )
+        number_behind = 0 if behind is None else _first_number(files, segments, behind)
         replay.chain_before[number] = replay.chain
         replay.record_count_in_last = 0
-        number_behind = first_behind.header.number if first_behind is not None else 0
-        _replay_segment(replay, segments, number, data, counted_to, number_behind)
-        if first_behind is None:
-            if replay.torn_tail_count:
-                _keep_torn(files, segments, number, data, replay.end)
+        _replay_segment(files, segments, number, replay, counted_to, number_behind)
+        if not number_behind:
             for beyond in numbers[step + 1 :]:
                 _let_go_of(files, segments, beyond, replay)
             break
-        data = data_behind
     if replay.damage:
         tails.report_gaps(replay.damage.append)
     progress(len(numbers), len(numbers))
@@ -139,46 +121,30 @@ def _let_go_of(files: Files, segments: Segments, number: int, replay: Replay) ->
     If somebody went on though a write had failed it may hold batches that follow on nothing. They
     cannot be taken in, and must not be written over.
     """
-    data = _read_segment(files, segments, number)
-    start = number * segments.segment_bytes
-    if next_batch(data, 0, start, None, segments.tag) is None:
+    if not _first_number(files, segments, number):
         segments.give_up(number)
         return
     path = segments.set_aside(number)
     replay.damage.append(Damage(path, 0, "what it holds follows on a batch that was never written"))
 
 
-def _read_segment(files: Files, segments: Segments, number: int) -> bytes:
+def _opened(files: Files, segments: Segments, number: int) -> File:
     if not segments.is_open(number):
         segments.adopt(number, files.open(segments.path(number)))
-    start = number * segments.segment_bytes
-    file = segments.file_for(start, "")
+    file = segments.file_for(number * segments.segment_bytes, "")
     size = file.size()
     if size < segments.segment_bytes:
         # Cut off from outside: the missing end may be written to again.
         file.write(size, [bytes(segments.segment_bytes - size)])
-    return read_used(file, start, segments.segment_bytes)
+    return file
 
 
-def read_used(file: File, start: int, segment_bytes: int) -> bytes:
-    """The segment up to the end of its last batch, as far as headers tell.
-
-    It is seldom full; what lies behind is looked at and let go of piece by piece.
-    """
-    pieces: list[bytes] = []
-    used = 0
-    has_gap = False
-    for offset in range(0, segment_bytes, _PIECE_BYTES):
-        piece = file.read(offset, min(_PIECE_BYTES, segment_bytes - offset))
-        reach = used_bytes(piece, start + offset)
-        if reach and has_gap:
-            return file.read(0, segment_bytes)
-        used = max(used, offset + reach if reach else 0)
-        if used > offset:
-            pieces.append(piece)
-        else:
-            has_gap = True
-    return b"".join(pieces)
+def _first_number(files: Files, segments: Segments, number: int) -> int:
+    """Of the first whole batch in a segment; 0 if there is none."""
+    file = _opened(files, segments, number)
+    start = number * segments.segment_bytes
+    found = first_batch(file, start, segments.segment_bytes, segments.tag)
+    return found.header.number if found is not None else 0
 
 
 def _segment_numbers(files: Files, segments: Segments, oldest: int) -> list[int]:
@@ -195,49 +161,63 @@ def _segment_numbers(files: Files, segments: Segments, oldest: int) -> list[int]
 
 
 def _replay_segment(
-    replay: Replay,
+    files: Files,
     segments: Segments,
     number: int,
-    data: bytes,
+    replay: Replay,
     counted_to: int,
     number_behind: int,
 ) -> None:
-    start = number * segments.segment_bytes
-    parts = _parts(segments, number, data, replay.chain, number_behind)
-    if len(data) < segments.segment_bytes and any(isinstance(p, DamagedStretch) for p in parts):
+    file = _opened(files, segments, number)
+    start, size = number * segments.segment_bytes, segments.segment_bytes
+    end = start
+    for found in leading_batches(file, start, size, replay.chain, segments.tag):
+        _replay_batch(replay, segments, found, counted_to)
+        end = align(found.batch.header.end)
+    offset = end - start
+    data = read_used(file, start, size, offset)
+    rest = _parts(segments, data, end, replay.chain, number_behind)
+    if len(data) < size - offset and any(isinstance(part, DamagedStretch) for part in rest):
         # Headers are not to be trusted here: every byte may be one of a record that can be saved.
-        data = segments.file_for(start, "").read(0, segments.segment_bytes)
-        parts = _parts(segments, number, data, replay.chain, number_behind)
-    for part in parts:
+        data = file.read(offset, size - offset)
+        rest = _parts(segments, data, end, replay.chain, number_behind)
+    for part in rest:
         match part:
-            case WholeBatch(header=header):
-                segments.note_epoch(header.position, header.epoch)
-                replay.chain = part.chain
-                replay.last_batch = header.position
-                replay.last_batch_end = align(header.end)
-                replay.record_count_in_last += header.record_count
-                at = header.position - start + BATCH_HEADER_BYTES
-                if not _take(replay, data, at, at + header.length, start, counted_to):
-                    reason = "the records of a batch do not add up to its length"
-                    replay.damage.append(Damage(segments.path(number), at, reason))
+            case WholeBatch():
+                _replay_batch(replay, segments, ReadBatch(part, data, end), counted_to)
             case DamagedStretch():
                 if part.records:
                     segments.note_epoch(part.start, part.epoch)
                 _report_stretch(replay, part, start, segments.path(number))
                 for position, _, length, *_ in part.records:
-                    at = position - start
+                    at = position - end
                     behind = at + RECORD_HEADER_BYTES + length
-                    _take(replay, data, at, behind, start, counted_to)
+                    _take(replay, data, at, behind, end, counted_to)
             case End(position=position, is_torn=is_torn):
                 replay.end = position
-                replay.torn_tail_count += is_torn and not number_behind
+                if is_torn and not number_behind:
+                    replay.torn_tail_count += 1
+                    _keep_torn(files, segments, data[position - end :], position)
 
 
 def _parts(
-    segments: Segments, number: int, data: bytes, chain: Chain, number_behind: int
+    segments: Segments, data: bytes, position: int, chain: Chain, number_behind: int
 ) -> list[WholeBatch | DamagedStretch | End]:
-    start = number * segments.segment_bytes
-    return list(batches(data, start, chain, number_behind=number_behind, tag=segments.tag))
+    return list(batches(data, position, chain, number_behind=number_behind, tag=segments.tag))
+
+
+def _replay_batch(replay: Replay, segments: Segments, found: ReadBatch, counted_to: int) -> None:
+    header = found.batch.header
+    segments.note_epoch(header.position, header.epoch)
+    replay.chain = found.batch.chain
+    replay.last_batch = header.position
+    replay.last_batch_end = align(header.end)
+    replay.record_count_in_last += header.record_count
+    at = header.position - found.position + BATCH_HEADER_BYTES
+    if not _take(replay, found.data, at, at + header.length, found.position, counted_to):
+        number, offset = divmod(header.position + BATCH_HEADER_BYTES, segments.segment_bytes)
+        reason = "the records of a batch do not add up to its length"
+        replay.damage.append(Damage(segments.path(number), offset, reason))
 
 
 def _take(replay: Replay, data: bytes, at: int, end: int, start: int, counted_to: int) -> bool:
@@ -256,14 +236,16 @@ def _report_stretch(replay: Replay, part: DamagedStretch, start: int, path: str)
         )
 
 
-def _keep_torn(files: Files, segments: Segments, number: int, data: bytes, end: int) -> None:
-    """Keep what was cut off beside the log, for whoever wants to look; not at any price."""
-    offset = end - number * segments.segment_bytes
-    header = parse_batch_header(data, offset, end)
+def _keep_torn(files: Files, segments: Segments, data: bytes, end: int) -> None:
+    """Keep what was cut off beside the log, for whoever wants to look; not at any price.
+
+    It begins with `data`, at position `end`.
+    """
+    header = parse_batch_header(data, 0, end)
     length = BATCH_HEADER_BYTES + (header.length if header is not None else 0)
     torn = files.open(f"{segments.folder}/torn-{end}.bin", create=True)
     try:
-        torn.write(0, [data[offset : offset + min(length, _TORN_BYTES_KEPT)]])
+        torn.write(0, [data[: min(length, _TORN_BYTES_KEPT)]])
     except StoreFullError:
         torn.truncate(0)
     finally:

@@ -102,7 +102,7 @@ def batches(
     """
     offset = 0
     while True:
-        batch = _batch_at(data, offset, segment_start, chain, tag)
+        batch = batch_at(data, offset, segment_start, chain, tag)
         if batch is not None:
             yield batch
             chain = batch.chain
@@ -126,9 +126,10 @@ def batches(
     yield End(segment_start + offset, is_torn)
 
 
-def _batch_at(
+def batch_at(
     data: bytes, offset: int, segment_start: int, chain: Chain | None, tag: int
 ) -> WholeBatch | None:
+    """The batch that begins there, if it is whole and follows `chain`."""
     header = parse_batch_header(data, offset, segment_start + offset)
     if header is None:
         return None

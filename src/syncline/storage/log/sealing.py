@@ -99,36 +99,55 @@ class _Rows:
 
 def seal(files: Files, job: SealJob) -> SealResult:
     """Raises StoreFullError or DeviceError; then there is no run, and the job may be done again."""
-    damage: list[Damage] = []
-    runs: list[RunMeta] = []
-    live_bytes = 0
-    snapshot_streams: set[bytes] = set()
     newest_first = sorted(zip(job.segment_numbers, job.segment_paths, strict=True))[::-1]
     number_behind = _number_behind(files, job, newest_first[0])
     with (
         LiveTable(files, job.table_paths, job.table_key) as table,
         RunWriter(files, job.run_path) as writer,
     ):
+        sealing = _Sealing(files, job, table, writer)
         for number, path in newest_first:
-            data = _read(files, path, job.segment_bytes)
-            if data is None:
-                damage.append(Damage(path, 0, "the segment is missing"))
-                number_behind = 0
-                continue
-            segment = _scan(path, number * job.segment_bytes, data, number_behind, job.tag)
-            damage += _damage_of(segment, number_behind, table)
-            rows = _newest_snapshots(_live_rows(segment, table), snapshot_streams)
-            live_bytes += int(rows.lengths.sum())
-            run = _adopt(files, job, number, segment, rows) if _is_mostly_live(job, rows) else None
-            if run is not None:
-                runs.append(run)
-            else:
-                _write_rows(data, rows, writer)
-            number_behind = segment.first_number
+            number_behind = sealing.seal_segment(number, path, number_behind)
         copied = writer.finish()
         # Only now: the segments may be recycled once the slots they justify are durable.
         table.sync()
-    return SealResult(tuple(runs if copied is None else [*runs, copied]), live_bytes, tuple(damage))
+    runs = sealing.runs if copied is None else [*sealing.runs, copied]
+    return SealResult(tuple(runs), sealing.live_bytes, tuple(sealing.damage))
+
+
+class _Sealing:
+    """What was found in the segments sealed so far; of none of them the bytes are kept."""
+
+    def __init__(self, files: Files, job: SealJob, table: LiveTable, writer: RunWriter) -> None:
+        self._files = files
+        self._job = job
+        self._table = table
+        self._writer = writer
+        # Those that have a snapshot in a newer segment.
+        self._snapshot_streams: set[bytes] = set()
+        self.damage: list[Damage] = []
+        self.runs: list[RunMeta] = []
+        self.live_bytes = 0
+
+    def seal_segment(self, number: int, path: str, number_behind: int) -> int:
+        """The number of its first batch, 0 if that is not known; `number_behind` is the same of
+        the next segment."""
+        job, table = self._job, self._table
+        data = _read(self._files, path, job.segment_bytes)
+        if data is None:
+            self.damage.append(Damage(path, 0, "the segment is missing"))
+            return 0
+        segment = _scan(path, number * job.segment_bytes, data, number_behind, job.tag)
+        self.damage += _damage_of(segment, number_behind, table)
+        rows = _newest_snapshots(_live_rows(segment, table), self._snapshot_streams)
+        self.live_bytes += int(rows.lengths.sum())
+        is_mostly_live = _is_mostly_live(job, rows)
+        run = _adopt(self._files, job, number, segment, rows) if is_mostly_live else None
+        if run is not None:
+            self.runs.append(run)
+        else:
+            _write_rows(data, rows, self._writer)
+        return segment.first_number
 
 
 def _is_mostly_live(job: SealJob, rows: _Rows) -> bool:

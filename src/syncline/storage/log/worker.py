@@ -1,6 +1,6 @@
 """The job process: does upkeep on the disk beside the router, so that no connection waits for it.
 
-    python -m syncline.storage.log.worker <process id of the router>
+    python -m syncline.storage.log.worker <process id of the router> <seconds until it rests>
 
 The router writes jobs to its standard input and reads results from its standard output. Either is a
 pickle behind its length in 8 bytes, and each end is the other's own program: nobody else can write
@@ -10,8 +10,10 @@ It must not outlive its router: the next one would meet its half-made files. So 
 it is before each change to the disk, and ends at once when the router is gone.
 """
 
+import ctypes
 import os
 import pickle
+import select
 import signal
 import struct
 import subprocess
@@ -31,7 +33,18 @@ _NICENESS: Final = 10
 # A merge of everything on a slow disk; whoever takes longer hangs.
 TIMEOUT_S_DEFAULT: Final = 3600.0
 _CLOSE_TIMEOUT_S: Final = 5.0
+# Without a job for so long, it gives back memory that it does not use.
+REST_S_DEFAULT: Final = 10.0
 _THIS_PROCESS: Final = "the job process"
+
+_ENVIRONMENT: Final = {
+    # The jobs do no linear algebra: threads for it would only take memory.
+    "OPENBLAS_NUM_THREADS": "1",
+    # Memory for a segment is kept for the next one: to get it anew takes five times as long as to
+    # read a segment into it (bench: log). What is free beyond this goes back to the system at once.
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": str(128 << 20),
+}
 
 # The class of an error, what it was made with, and its fields: an error whose constructor takes
 # other arguments than its text cannot be pickled as it is.
@@ -48,8 +61,15 @@ class JobProcess:
     One that is not kept ends with each job.
     """
 
-    def __init__(self, *, timeout_s: float = TIMEOUT_S_DEFAULT, is_kept: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        timeout_s: float = TIMEOUT_S_DEFAULT,
+        rest_s: float = REST_S_DEFAULT,
+        is_kept: bool = True,
+    ) -> None:
         self._timeout_s = timeout_s
+        self._rest_s = rest_s
         self._is_kept = is_kept
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = Lock()
@@ -122,13 +142,13 @@ class JobProcess:
 
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None:
+            module = "syncline.storage.log.worker"
             self._process = subprocess.Popen(
                 # -P: never import what happens to lie in the working folder.
-                [sys.executable, "-P", "-m", "syncline.storage.log.worker", str(os.getpid())],
+                [sys.executable, "-P", "-m", module, str(os.getpid()), str(self._rest_s)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                # The jobs do no linear algebra: threads for it would only take memory.
-                env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+                env={**os.environ, **_ENVIRONMENT},
             )
         return self._process
 
@@ -164,7 +184,7 @@ def _result_of(answer: _Answer) -> LogResult:
 
 def main() -> None:
     """Do jobs until the input ends."""
-    router_id = int(sys.argv[1])
+    router_id, rest_s = int(sys.argv[1]), float(sys.argv[2])
     os.nice(_NICENESS)
     # A terminal sends its signals to both; the router decides when this one ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -174,12 +194,26 @@ def main() -> None:
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     files = _ChildFiles(router_id)
-    while (frame := _read_frame(jobs)) is not None:
+    while (frame := _next_frame(jobs, rest_s)) is not None:
         answer = _answer_to(cast(LogJob, pickle.loads(frame)), files)
         try:
             _write_frame(answers, pickle.dumps(answer))
         except BrokenPipeError:
             return
+
+
+def _next_frame(jobs: IO[bytes], rest_s: float) -> bytes | None:
+    # The router sends no job before it has the answer to the last: nothing waits in the buffer.
+    is_there, _, _ = select.select([jobs], [], [], rest_s)
+    if not is_there:
+        _give_memory_back()
+    return _read_frame(jobs)
+
+
+def _give_memory_back() -> None:
+    """Where the C library keeps it and can be told."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _answer_to(job: LogJob, files: Files) -> _Answer:
