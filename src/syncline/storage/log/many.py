@@ -18,7 +18,12 @@ from syncline.storage.log.format import (
     RecordKind,
 )
 from syncline.storage.log.recent import RecentLog
-from syncline.storage.log.streams import LENGTH_BITS, LENGTH_MASK, OpenStream
+from syncline.storage.log.streams import (
+    LENGTH_BITS,
+    LENGTH_MASK,
+    SHORT_PLACE_COUNT,
+    OpenStream,
+)
 from syncline.values.ids import StreamId
 
 # Kind byte and time of a record's header.
@@ -109,9 +114,10 @@ def truncate_many(
                     opened.has_deferred_ack = True
                     deferred[opened] = None
                 opened.first = seq
-                positions.popleft()
-                for _ in range(seq - first - 1):
-                    positions.popleft()
+                if seq == first + 1 and next_seq - first <= SHORT_PLACE_COUNT:
+                    del positions[0]
+                else:
+                    opened.drop_places(seq - first)
                 if seq == next_seq:
                     opened.flags &= ~IS_BLOCKED
                 count += 1

@@ -13,7 +13,6 @@ Invariants:
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from typing import Final, Self
 
 from syncline.errors import (
@@ -310,17 +309,19 @@ class LogStore:
                 return entries
             seq = base
         size = sum([len(entry.payload) for entry in entries])
-        positions = opened.positions
-        for place in islice(positions, seq - base, None) if seq > base else positions:
-            if len(entries) >= count_max or place >= self._durable_places:
+        # Once, unless some of them are lost.
+        while len(entries) < count_max:
+            places = opened.places(seq - base, count_max - len(entries))
+            for place in places:
+                size += place & LENGTH_MASK
+                if place >= self._durable_places or (entries and size > bytes_max):
+                    return entries
+                entry = self._entry_at(opened, seq, place)
+                if entry is not None:
+                    entries.append(entry)
+                seq += 1
+            if not places:
                 break
-            size += place & LENGTH_MASK
-            if entries and size > bytes_max:
-                break
-            entry = self._entry_at(opened, seq, place)
-            if entry is not None:
-                entries.append(entry)
-            seq += 1
         return entries
 
     def read_heads(self, streams: Iterable[StreamId]) -> list[Entry | None]:

@@ -28,6 +28,10 @@ LENGTH_BITS: Final = 24
 LENGTH_MASK: Final = (1 << LENGTH_BITS) - 1
 # Stands for an entry that was lost to damage: no record has position 0.
 LOST: Final = 0
+# So many places of a stream are always a list. More may be a deque, which lets go of its first at
+# no cost; one for each stream would take seven times the memory of a short list.
+SHORT_PLACE_COUNT: Final = 512
+_LONG_PLACE_COUNT: Final = 2 * SHORT_PLACE_COUNT
 # More lost entries in a row than this are not kept one by one.
 LOST_COUNT_MAX: Final = 1 << 16
 
@@ -71,7 +75,7 @@ class OpenStream:
         self.quota = 0
         self.born = 0
         self.is_deleted = False
-        self.positions: deque[int] = deque()
+        self.positions: list[int] | deque[int] = []
         # Places of snapshots in the live log, oldest first: the newest that is durable counts,
         # those behind it are staged. Empty if it is in a run or there is none.
         self.snapshot_places: tuple[int, ...] = ()
@@ -113,19 +117,42 @@ class OpenStream:
     def move_first(self, seq: int) -> None:
         """Let go of entries below `seq`, which lies between `first` and `next`."""
         self.first = seq
-        positions = self.positions
         next_seq = self.next
-        for _ in range(len(positions) - (next_seq - seq)):
-            positions.popleft()
+        self.drop_places(len(self.positions) - (next_seq - seq))
         if seq == next_seq:
             self.flags &= ~IS_BLOCKED
 
+    def places(self, start: int, count: int) -> list[int]:
+        """Up to so many of `positions`, from the one at `start` on."""
+        positions = self.positions
+        if isinstance(positions, list):
+            return positions[start : start + count]
+        return [positions[index] for index in range(start, min(start + count, len(positions)))]
+
+    def drop_places(self, count: int) -> None:
+        """Forget the first of `positions`; none if `count` is below 1."""
+        if count <= 0:
+            return
+        positions = self.positions
+        if isinstance(positions, list):
+            if len(positions) - count <= _LONG_PLACE_COUNT:
+                del positions[:count]
+                return
+            self.positions = positions = deque(positions)
+        for _ in range(count):
+            positions.popleft()
+        if len(positions) <= SHORT_PLACE_COUNT:
+            self.positions = list(positions)
+
     def forget_below(self, position: int) -> None:
         """Entries below this log position are in runs by now."""
-        positions = self.positions
         lowest = position << LENGTH_BITS
-        while positions and positions[0] < lowest:
-            positions.popleft()
+        count = 0
+        for place in self.positions:
+            if place >= lowest:
+                break
+            count += 1
+        self.drop_places(count)
         if self.snapshot_places and self.snapshot_places[0] < lowest:
             self.snapshot_places = tuple(p for p in self.snapshot_places if p >= lowest)
 
@@ -231,7 +258,7 @@ class Tail:
                 self.positions = []
             else:
                 self.positions.extend([LOST] * missing_count)
-            opened.positions.extend(self.positions)
+            opened.positions = self.positions
             opened.move_first(opened.first)
         if not opened.is_deleted:
             opened.snapshot_places = (self.snapshot_place,) if self.snapshot_place else ()
