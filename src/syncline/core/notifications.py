@@ -73,8 +73,6 @@ class Notifications(Subscriptions[Reader]):
         """Speak for the service from now on."""
         was_subscribed = service in self._owners and self._owners[service].session == session
         reader, effects = self._reader_for(session, service)
-        if reader is not None:
-            reader.due.update(self._waiting_of.get(service, {}))
         return NotifiersSubscribed(reader is not None and not was_subscribed, tuple(effects))
 
     def deleted(
@@ -141,6 +139,16 @@ class Notifications(Subscriptions[Reader]):
         return self.dropped_count - before
 
     # Steps.
+
+    def _reader_for(
+        self, session: int, service: bytes | None
+    ) -> tuple[Reader | None, list[Effect]]:
+        owner = None if service is None else self._owners.get(service)
+        reader, effects = super()._reader_for(session, service)
+        if service is not None and reader is not None and reader is not owner:
+            # Whatever made it speak for the service: what waits for any of its notifiers is due.
+            reader.due.update(self._waiting_of.get(service, {}))
+        return reader, effects
 
     def _keep(
         self, notifier: bytes, service: bytes | None, notification: Notification, now_ms: int

@@ -3,7 +3,7 @@
 from collections import defaultdict
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from syncline.core.notifications import Notification, Notifications
@@ -347,6 +347,7 @@ def grouped(pairs: list[tuple[bytes, int]]) -> dict[bytes, list[int]]:
 
 
 @given(STEPS)
+@example([("notify", 0, M), ("sub", 0, M), ("sub", 1, N), ("take", 1, N)])
 def test_each_notification_goes_once_to_who_reads_then(steps: list[tuple[str, int, bytes]]) -> None:
     """Sessions 0 and 1 speak for the service at times, 2 subscribes for itself."""
     core, naive = Notifications(), Naive()
