@@ -357,7 +357,8 @@ class FakeRouter:
         else:
             queue.subscriber = None
             self.subscribed_services[own] = link
-        link.later(lambda: self.deliver(queue_id))
+        # It may be deleted by then.
+        link.later(lambda: queue_id in self.queues and self.deliver(queue_id))
         return Sok(own)
 
     def _subscribe_service(
