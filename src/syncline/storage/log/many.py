@@ -6,7 +6,7 @@ common goes there.
 """
 
 import struct
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from syncline.storage.base import Entry
@@ -24,6 +24,7 @@ from syncline.storage.log.streams import (
     SHORT_PLACE_COUNT,
     OpenStream,
 )
+from syncline.storage.log.tails import Tails
 from syncline.values.ids import StreamId
 
 # Kind byte and time of a record's header.
@@ -68,22 +69,21 @@ def read_heads(
 def unread_among(
     streams: Sequence[bytes],
     by_id: Mapping[bytes, OpenStream],
-    tails: Container[bytes],
+    tails: Tails,
     find: Callable[[bytes], OpenStream | None],
     with_entries: Callable[[Sequence[bytes]], list[bytes]],
 ) -> list[StreamId]:
     """Those that have entries, in the order of their ids; streams at rest stay where they are."""
+    elsewhere = [stream for stream in streams if stream not in by_id]
+    replayed = tails.among(elsewhere)
+    at_rest = [stream for stream in elsewhere if stream not in replayed]
     unread: list[bytes] = []
-    at_rest: list[bytes] = []
-    for stream in streams:
-        opened = by_id.get(stream)
-        if opened is None:
-            if stream not in tails:
-                at_rest.append(stream)
-                continue
-            opened = find(stream)
-        if opened is not None and not opened.is_deleted and opened.first < opened.next:
-            unread.append(stream)
+    if len(at_rest) < len(streams):
+        resting = set(at_rest)
+        for stream in streams:
+            opened = None if stream in resting else find(stream)
+            if opened is not None and not opened.is_deleted and opened.first < opened.next:
+                unread.append(stream)
     if at_rest:
         unread += with_entries(at_rest)
     return [StreamId(stream) for stream in sorted(unread)]

@@ -154,7 +154,7 @@ def _open_parts(
         runs.close()
         raise CorruptionError(damage[0].file, damage[0].offset, damage[0].reason)
     if table.applied >= state.checkpoint:
-        table.used_count += replay.stream_count_change
+        table.used_count += replay.tails.stream_count_change
     else:
         # Damaged, or that of a new generation and never synced since.
         table.count_slots((stream, tail.is_deleted) for stream, tail in replay.tails.items())

@@ -46,7 +46,6 @@ class Replay:
     damage: list[Damage] = field(default_factory=list[Damage])
     torn_tail_count: int = 0
     record_count_in_last: int = 0
-    stream_count_change: int = 0
 
 
 def replay_log(
@@ -94,7 +93,7 @@ def _replay_segments(
     counted_to: int,
     progress: Callable[[int, int], None],
 ) -> Replay:
-    tails = Tails(segments.segment_bytes, segments.path)
+    tails = Tails(segments.segment_bytes, segments.path, counted_to)
     replay = Replay(chain, oldest * segments.segment_bytes, tails)
     if not numbers or numbers[0] != oldest:
         replay.damage.append(Damage(segments.path(oldest), 0, "the oldest live segment is missing"))
@@ -104,11 +103,12 @@ def _replay_segments(
         number_behind = 0 if behind is None else _first_number(files, segments, behind)
         replay.chain_before[number] = replay.chain
         replay.record_count_in_last = 0
-        _replay_segment(files, segments, number, replay, counted_to, number_behind)
+        _replay_segment(files, segments, number, replay, number_behind)
         if not number_behind:
             for beyond in numbers[step + 1 :]:
                 _let_go_of(files, segments, beyond, replay)
             break
+    tails.finish()
     if replay.damage:
         tails.report_gaps(replay.damage.append)
     progress(len(numbers), len(numbers))
@@ -165,14 +165,13 @@ def _replay_segment(
     segments: Segments,
     number: int,
     replay: Replay,
-    counted_to: int,
     number_behind: int,
 ) -> None:
     file = _opened(files, segments, number)
     start, size = number * segments.segment_bytes, segments.segment_bytes
     end = start
     for found in leading_batches(file, start, size, replay.chain, segments.tag):
-        _replay_batch(replay, segments, found, counted_to)
+        _replay_batch(replay, segments, found)
         end = align(found.batch.header.end)
     offset = end - start
     data = read_used(file, start, size, offset)
@@ -184,7 +183,7 @@ def _replay_segment(
     for part in rest:
         match part:
             case WholeBatch():
-                _replay_batch(replay, segments, ReadBatch(part, data, end), counted_to)
+                _replay_batch(replay, segments, ReadBatch(part, data, end))
             case DamagedStretch():
                 if part.records:
                     segments.note_epoch(part.start, part.epoch)
@@ -192,7 +191,7 @@ def _replay_segment(
                 for position, _, length, *_ in part.records:
                     at = position - end
                     behind = at + RECORD_HEADER_BYTES + length
-                    _take(replay, data, at, behind, end, counted_to)
+                    replay.tails.take(data, at, behind, end)
             case End(position=position, is_torn=is_torn):
                 replay.end = position
                 if is_torn and not number_behind:
@@ -206,7 +205,7 @@ def _parts(
     return list(batches(data, position, chain, number_behind=number_behind, tag=segments.tag))
 
 
-def _replay_batch(replay: Replay, segments: Segments, found: ReadBatch, counted_to: int) -> None:
+def _replay_batch(replay: Replay, segments: Segments, found: ReadBatch) -> None:
     header = found.batch.header
     segments.note_epoch(header.position, header.epoch)
     replay.chain = found.batch.chain
@@ -214,18 +213,10 @@ def _replay_batch(replay: Replay, segments: Segments, found: ReadBatch, counted_
     replay.last_batch_end = align(header.end)
     replay.record_count_in_last += header.record_count
     at = header.position - found.position + BATCH_HEADER_BYTES
-    if not _take(replay, found.data, at, at + header.length, found.position, counted_to):
+    if not replay.tails.take(found.data, at, at + header.length, found.position):
         number, offset = divmod(header.position + BATCH_HEADER_BYTES, segments.segment_bytes)
         reason = "the records of a batch do not add up to its length"
         replay.damage.append(Damage(segments.path(number), offset, reason))
-
-
-def _take(replay: Replay, data: bytes, at: int, end: int, start: int, counted_to: int) -> bool:
-    """Take in records; False if they do not end where they should."""
-    is_whole, created_count, deleted_count = replay.tails.take(data, at, end, start)
-    if start + at >= counted_to:
-        replay.stream_count_change += created_count - deleted_count
-    return is_whole
 
 
 def _report_stretch(replay: Replay, part: DamagedStretch, start: int, path: str) -> None:

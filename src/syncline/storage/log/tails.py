@@ -1,21 +1,24 @@
 """What the replayed log says of each stream, kept as it was read until somebody asks.
 
 A restart reads a few hundred thousand records, and the first reader waits for all of them. So
-replay no more than sorts the headers by stream; a `Tail` is made of them when its stream is first
-used, or when the store gets round to it. This is what decides how long a restart takes (bench:
-restart).
+replay no more than gathers their headers and orders them by stream, all at once; a `Tail` is made
+of them when its stream is first used, or when the store gets round to it. This is what decides how
+long a restart takes (bench: restart).
 
 A log that is whole has no gaps: batches follow one another without one, and so do the entries of a
 stream. Only where replay found damage are all tails made at once, to report what is missing.
 """
 
-import struct
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
+
+from syncline.kernels.log_records import HEADER, gathered, record_offsets
+from syncline.kernels.stream_index import NOT_FOUND, StreamIndex
 from syncline.storage.base import Damage
 from syncline.storage.log.format import (
-    ACK_ROW,
     ACK_ROW_BYTES,
     KIND_MASK,
     LENGTH_MASK,
@@ -28,92 +31,178 @@ from syncline.storage.log.format import (
     parse_cursors,
 )
 from syncline.storage.log.streams import LENGTH_BITS, Tail
-from syncline.values.ids import StreamId
+from syncline.values.ids import STREAM_ID_BYTES, StreamId
 
-# Of a record header: kind with length, and the stream.
-_HEAD: Final = struct.Struct("<4xI24s")
-_KIND_BITS: Final = KIND_MASK << 24
-_ENTRIES_END: Final = (RecordKind.QUOTA_MARKER + 1) << 24
+_WITH_PAYLOAD: Final = [RecordKind.CURSOR, RecordKind.DROP_CURSOR, RecordKind.CURSORS]
+_OF_NO_STREAM: Final = [RecordKind.ACKNOWLEDGEMENTS, RecordKind.EVENTS]
+# In place of a kind: a row of acknowledgements, which says no more than what is unread.
+_ACKNOWLEDGEMENT: Final = 0
+_ACK_ROW: Final = np.dtype([("stream", "V24"), ("last_unread", "<u8")])
 # The header without its checksum.
 _BODY_OFFSET: Final = RECORD_HEADER_BYTES - RECORD_BODY.size
-_WITH_PAYLOAD: Final = (RecordKind.CURSOR, RecordKind.DROP_CURSOR, RecordKind.CURSORS)
+assert _ACK_ROW.itemsize == ACK_ROW_BYTES
 
-# Position and header of each record of a stream, one after the other; in place of a header, the
-# number of an acknowledgement. Flat: a pair for each record would be another object for each.
-_Taken = list[int | bytes]
+Heads = npt.NDArray[Any]
+Positions = npt.NDArray[np.int64]
 
 
 class Tails:
-    """Streams of the live log, each until it is popped."""
+    """Streams of the live log, each until it is popped. First all is taken in, then `finish`."""
 
-    def __init__(self, segment_bytes: int, path_of: Callable[[int], str]) -> None:
+    def __init__(
+        self, segment_bytes: int, path_of: Callable[[int], str], counted_to: int = 0
+    ) -> None:
+        """Creations and deletions from position `counted_to` on are counted."""
         self._segment_bytes = segment_bytes
         self._path_of = path_of
-        self._taken: dict[bytes, _Taken] = {}
+        self._counted_to = counted_to
+        # Bytes that are being read, their position, and where in them records start.
+        self._data = b""
+        self._start = 0
+        self._offsets: list[int] = []
+        self._heads: list[Heads] = []
+        self._positions: list[Positions] = []
+        # Of records whose payload matters, by position.
+        self._payloads: dict[int, bytes] = {}
+        self._index: StreamIndex | None = None
+        self._head_bytes = memoryview(b"")
+        self._position_of = memoryview(b"")
+        # By number of the stream; and the lowest that may be left.
+        self._is_popped = bytearray()
+        self._lowest = 0
+        self._left_count = 0
+        self.stream_count_change = 0
         # Streams with a record of a cursor: these are needed in memory at once.
         self.with_cursors: dict[bytes, None] = {}
         # Who hears of entries that are missing between two others.
         self.report: Callable[[Damage], None] = lambda damage: None
 
-    def __len__(self) -> int:
-        return len(self._taken)
+    # ---- Taking in ----
 
-    def __iter__(self) -> Iterator[bytes]:
-        return iter(self._taken)
-
-    def __contains__(self, stream: object) -> bool:
-        return stream in self._taken
-
-    def take(self, data: bytes, at: int, end: int, start: int) -> tuple[bool, int, int]:
+    def take(self, data: bytes, at: int, end: int, start: int) -> bool:
         """Take in the records of `data` from offset `at` to `end`; `start` is its position.
 
-        Whether they end there, as the records of a whole batch do; and how many streams they create
-        and delete. Spelled out rather than composed: it runs for each record (bench: restart).
+        Whether they end there, as the records of a whole batch do.
         """
-        taken = self._taken
-        known_records = taken.get
-        unpack = _HEAD.unpack_from
-        last = end - RECORD_HEADER_BYTES
-        created_count = deleted_count = 0
-        while at <= last:
-            kind_length, stream = unpack(data, at)
-            behind = at + RECORD_HEADER_BYTES + (kind_length & LENGTH_MASK)
-            if behind > end:
-                break
-            kind = kind_length & _KIND_BITS
-            body_end = at + RECORD_HEADER_BYTES
-            if kind >= _ENTRIES_END:
-                record_kind = kind >> 24
-                if record_kind == RecordKind.EVENTS:
-                    at = behind
-                    continue
-                if record_kind == RecordKind.ACKNOWLEDGEMENTS:
-                    self._take_acknowledgements(data[body_end:behind], start + at)
-                    at = behind
-                    continue
-                created_count += record_kind == RecordKind.CREATE
-                deleted_count += record_kind == RecordKind.DELETE
-                if record_kind in _WITH_PAYLOAD:
-                    self.with_cursors[stream] = None
-                    body_end = behind
-            known = known_records(stream)
-            if known is None:
-                taken[stream] = [start + at, data[at + _BODY_OFFSET : body_end]]
-            else:
-                known.append(start + at)
-                known.append(data[at + _BODY_OFFSET : body_end])
-            at = behind
-        return at == end, created_count, deleted_count
+        if data is not self._data or start != self._start:
+            self._gather()
+            self._data, self._start = data, start
+        offsets = record_offsets(data, at, end)
+        self._offsets += offsets
+        if not offsets:
+            return at == end
+        kind_length, *_ = RECORD_BODY.unpack_from(data, offsets[-1] + _BODY_OFFSET)
+        behind: int = offsets[-1] + RECORD_HEADER_BYTES + (kind_length & LENGTH_MASK)
+        return behind == end
+
+    def finish(self) -> None:
+        """All is taken in."""
+        self._gather()
+        self._data = b""
+        if not any(len(heads) for heads in self._heads):
+            return
+        heads = np.concatenate(self._heads)
+        positions = np.concatenate(self._positions)
+        self._heads, self._positions = [], []
+        streams = np.ascontiguousarray(heads["stream"]).view(np.uint8)
+        self._index = StreamIndex(streams.reshape(-1, STREAM_ID_BYTES))
+        self._head_bytes = heads.view(np.uint8).data
+        self._position_of = positions.data
+        self._left_count = len(self._index)
+        self._is_popped = bytearray(self._left_count)
+
+    def _gather(self) -> None:
+        """Keep the headers of the records found in `_data`."""
+        if not self._offsets:
+            return
+        offsets = np.array(self._offsets, np.int64)
+        self._offsets = []
+        heads = gathered(self._data, offsets, HEADER)
+        kinds = (heads["kind_length"] >> 24) & KIND_MASK
+        if kinds.max() > RecordKind.QUOTA_MARKER:
+            self._gather_others(offsets, heads, kinds)
+            is_kept = ~np.isin(kinds, _OF_NO_STREAM)
+            offsets, heads = offsets[is_kept], heads[is_kept]
+        self._heads.append(heads)
+        self._positions.append(offsets + self._start)
+
+    def _gather_others(self, offsets: Positions, heads: Heads, kinds: npt.NDArray[Any]) -> None:
+        """What is no entry of a stream."""
+        is_counted = offsets + self._start >= self._counted_to
+        self.stream_count_change += int((is_counted & (kinds == RecordKind.CREATE)).sum())
+        self.stream_count_change -= int((is_counted & (kinds == RecordKind.DELETE)).sum())
+        for index in np.flatnonzero(np.isin(kinds, _WITH_PAYLOAD)).tolist():
+            at = int(offsets[index])
+            self.with_cursors[heads["stream"][index].tobytes()] = None
+            self._payloads[self._start + at] = self._payload(at)
+        for index in np.flatnonzero(kinds == RecordKind.ACKNOWLEDGEMENTS).tolist():
+            at = int(offsets[index])
+            self._gather_acknowledgements(self._payload(at), self._start + at)
+
+    def _payload(self, at: int) -> bytes:
+        kind_length, *_ = RECORD_BODY.unpack_from(self._data, at + _BODY_OFFSET)
+        begin = at + RECORD_HEADER_BYTES
+        return self._data[begin : begin + (kind_length & LENGTH_MASK)]
+
+    def _gather_acknowledgements(self, rows: bytes, position: int) -> None:
+        found = np.frombuffer(rows, _ACK_ROW, len(rows) // ACK_ROW_BYTES)
+        heads = np.zeros(len(found), HEADER)
+        heads["kind_length"] = _ACKNOWLEDGEMENT << 24
+        heads["stream"] = found["stream"]
+        heads["last_unread"] = found["last_unread"]
+        self._heads.append(heads)
+        self._positions.append(np.full(len(found), position, np.int64))
+
+    # ---- Asking ----
+
+    def __len__(self) -> int:
+        return self._left_count
+
+    def __iter__(self) -> Iterator[bytes]:
+        index = self._index
+        if index is None:
+            return
+        while self._lowest < len(index) and self._is_popped[self._lowest]:
+            self._lowest += 1
+        for number in range(self._lowest, len(index)):
+            if not self._is_popped[number]:
+                yield index.stream(number)
+
+    def among(self, streams: Sequence[bytes]) -> set[bytes]:
+        """Those of these streams that are left."""
+        if self._index is None or not streams:
+            return set()
+        numbers = self._index.find_many(streams).tolist()
+        return {
+            stream
+            for stream, number in zip(streams, numbers, strict=True)
+            if number != NOT_FOUND and not self._is_popped[number]
+        }
 
     def pop(self, stream: bytes) -> Tail | None:
         """What the log says of a stream; None if nothing, or if it was popped before."""
-        taken = self._taken.pop(stream, None)
-        return None if taken is None else self._tail_of(stream, taken)
+        if self._index is None:
+            return None
+        number = self._index.find(stream)
+        if number == NOT_FOUND or self._is_popped[number]:
+            return None
+        tail = self._tail_of(self._index, number)
+        self._is_popped[number] = True
+        self._left_count -= 1
+        if not self._left_count:
+            # Nothing of the replayed log is needed any longer.
+            self._index = None
+            self._head_bytes = self._position_of = memoryview(b"")
+            self._payloads.clear()
+        return tail
 
     def items(self) -> Iterator[tuple[bytes, Tail]]:
-        """Every stream with its tail, which is made for that."""
-        for stream, taken in self._taken.items():
-            yield stream, self._tail_of(stream, taken)
+        """Every stream that is left with its tail, which is made for that."""
+        index = self._index
+        if index is not None:
+            for number in range(len(index)):
+                if not self._is_popped[number]:
+                    yield index.stream(number), self._tail_of(index, number)
 
     def report_gaps(self, report: Callable[[Damage], None]) -> None:
         """Look at every stream for entries that are missing."""
@@ -122,28 +211,27 @@ class Tails:
             pass
         self.report = heard
 
-    def _take_acknowledgements(self, rows: bytes, position: int) -> None:
-        whole = len(rows) - len(rows) % ACK_ROW_BYTES
-        for stream, last_unread in ACK_ROW.iter_unpack(rows[:whole]):
-            self._taken.setdefault(stream, []).extend((position, last_unread))
-
-    def _tail_of(self, stream: bytes, taken: _Taken) -> Tail:
+    def _tail_of(self, index: StreamIndex, number: int) -> Tail:
+        stream = index.stream(number)
         tail = Tail()
-        parts = iter(taken)
-        for position, image in zip(parts, parts, strict=True):
-            assert isinstance(position, int)
+        # Acknowledgements were gathered apart: rows are in order of the log only by position.
+        position_of = self._position_of
+        for row in sorted(index.rows(number), key=position_of.__getitem__):
+            position = position_of[row]
+            kind_length, _, tail.last_unread, time_quota = RECORD_BODY.unpack_from(
+                self._head_bytes, row * RECORD_HEADER_BYTES + _BODY_OFFSET
+            )
             tail.applied = position
-            if isinstance(image, int):
-                tail.last_unread = image
+            kind = kind_length >> 24
+            if kind == _ACKNOWLEDGEMENT:
                 continue
-            kind_length, _, tail.last_unread, time_quota = RECORD_BODY.unpack_from(image)
-            tail.kind = kind_length >> 24
+            tail.kind = kind
             tail.quota = time_quota & QUOTA_MASK
             place = position << LENGTH_BITS | kind_length & LENGTH_MASK
-            if tail.kind & KIND_MASK <= RecordKind.QUOTA_MARKER:
+            if kind & KIND_MASK <= RecordKind.QUOTA_MARKER:
                 self._take_entry(stream, tail, place)
             else:
-                _take_other(tail, place, image[RECORD_BODY.size :])
+                _take_other(tail, place, self._payloads.get(position, b""))
         return tail
 
     def _take_entry(self, stream: bytes, tail: Tail, place: int) -> None:
