@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 
 from syncline.errors import DeviceError, StoreFullError
-from syncline.storage.base import StreamKind, commit
+from syncline.storage.base import StreamKind, commit, run_jobs
 from syncline.storage.files import File
 from syncline.storage.log import reading, recovery, tails
 from syncline.storage.log import store as store_module
@@ -206,6 +206,64 @@ def test_a_segment_says_the_same_through_windows_of_any_size(
     assert whole[-1]
     for window_bytes in (BLOCK_BYTES, 3 * BLOCK_BYTES, 25 * BLOCK_BYTES):
         assert told(window_bytes) == whole
+
+
+def test_a_batch_that_holds_more_than_its_records_is_reported() -> None:
+    """Its checksum is right, so somebody wrote it like that."""
+    files = SimulatedFiles()
+    files.make_folder("/wal")
+    position = 5 * SEGMENT_BYTES
+    stream = stream_id(1)
+    head, _ = encode_record(position + 48, 3, RecordKind.MESSAGE, stream, 1, 1, 0, 0, b"one")
+    pieces = [head, b"one", b"no record"]
+    header, _ = encode_batch_header(3, 1, position, 0, 1, pieces, 0, 0)
+    data = bytearray(SEGMENT_BYTES)
+    whole = b"".join([header, *pieces])
+    data[: len(whole)] = whole
+    put(files, "/wal/000000000005.wal", bytes(data))
+
+    replay = _replayed(files, SEGMENT_BYTES)
+
+    assert [(damage.offset, "add up" in damage.reason) for damage in replay.damage] == [(48, True)]
+    tail = replay.tails.pop(stream)
+    assert tail is not None
+    assert tail.log_next == 2
+
+
+def test_cursors_of_a_replayed_log_outlive_its_segments() -> None:
+    files = SimulatedFiles()
+    files.make_folder("/data")
+    files.sync_folder("/")
+    document, queue = StreamId(stream_id(1)), StreamId(stream_id(2))
+
+    def opened() -> LogStore:
+        options = StoreOptions(segment_bytes=segment_bytes_min)
+        chance = random.Random(3)
+        return LogStore.open("/data", files, options, now_ms=1, random_bytes=chance.randbytes)
+
+    store = opened()
+    store.create(document, StreamKind.DOCUMENT, 0, 1)
+    store.create(queue, StreamKind.QUEUE, 0, 1)
+    store.append(document, b"one", 1)
+    store.move_cursor(document, b"reader", 1)
+    store.move_cursor(document, b"gone", 1)
+    store.drop_cursor(document, b"gone")
+    commit(store)
+    first = store.describe()["checkpoint"]
+    for _ in range(3):
+        files = files.kill(random.Random(1))
+        store = opened()
+        # Nobody asks for the document, and the segment with its cursors is let go of.
+        checkpoint = store.describe()["checkpoint"]
+        while store.describe()["checkpoint"] == checkpoint:
+            store.truncate_before(queue, store.append(queue, bytes(8_000), 1) + 1)
+            commit(store)
+            run_jobs(store)
+    assert store.describe()["checkpoint"] > first
+    store.close()
+    store = opened()
+    assert store.cursors(document) == {b"reader": 1}
+    store.close()
 
 
 def _store_with_streams(files: SimulatedFiles, count: int) -> list[StreamId]:

@@ -45,8 +45,6 @@ class Residents:
         self.by_id: dict[bytes, OpenStream] = {}
         self.with_cursors: dict[OpenStream, None] = {}
         self.tails.report = report
-        for stream in self.tails.with_cursors:
-            self.find(stream)
 
     def find(self, stream: bytes) -> OpenStream | None:
         """The stream, brought into memory; None if there is none.

@@ -72,8 +72,6 @@ class Tails:
         self._lowest = 0
         self._left_count = 0
         self.stream_count_change = 0
-        # Streams with a record of a cursor: these are needed in memory at once.
-        self.with_cursors: dict[bytes, None] = {}
         # Who hears of entries that are missing between two others.
         self.report: Callable[[Damage], None] = lambda damage: None
 
@@ -120,20 +118,19 @@ class Tails:
         heads = gathered(self._data, offsets, HEADER)
         kinds = (heads["kind_length"] >> 24) & KIND_MASK
         if kinds.max() > RecordKind.QUOTA_MARKER:
-            self._gather_others(offsets, heads, kinds)
+            self._gather_others(offsets, kinds)
             is_kept = ~np.isin(kinds, _OF_NO_STREAM)
             offsets, heads = offsets[is_kept], heads[is_kept]
         self._heads.append(heads)
         self._positions.append(offsets + self._start)
 
-    def _gather_others(self, offsets: Positions, heads: Heads, kinds: npt.NDArray[Any]) -> None:
+    def _gather_others(self, offsets: Positions, kinds: npt.NDArray[Any]) -> None:
         """What is no entry of a stream."""
         is_counted = offsets + self._start >= self._counted_to
         self.stream_count_change += int((is_counted & (kinds == RecordKind.CREATE)).sum())
         self.stream_count_change -= int((is_counted & (kinds == RecordKind.DELETE)).sum())
         for index in np.flatnonzero(np.isin(kinds, _WITH_PAYLOAD)).tolist():
             at = int(offsets[index])
-            self.with_cursors[heads["stream"][index].tobytes()] = None
             self._payloads[self._start + at] = self._payload(at)
         for index in np.flatnonzero(kinds == RecordKind.ACKNOWLEDGEMENTS).tolist():
             at = int(offsets[index])
