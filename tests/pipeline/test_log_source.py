@@ -35,7 +35,7 @@ from syncline.pipeline.sources.source import (
 from syncline.storage.base import commit
 from syncline.storage.files import DiskFiles, File
 from syncline.storage.folder import LOCK_NAME
-from syncline.storage.log import recovery
+from syncline.storage.log import reading
 from syncline.storage.log.runs import Run
 from syncline.storage.log.scan import WholeBatch, batches
 from tests.pipeline.log_rows import (
@@ -252,7 +252,7 @@ def test_a_segment_that_goes_after_planning_becomes_a_gap(tmp_path: Path) -> Non
 def test_records_behind_a_header_that_lies_are_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recovery, "_PIECE_BYTES", 4096)
+    monkeypatch.setattr(reading, "_PIECE_BYTES", 4096)
     router = Router(tmp_path / "data")
     router.create(1)
     router.append(1, 20, 4_000)

@@ -57,7 +57,7 @@ class Tails:
         self._path_of = path_of
         self._counted_to = counted_to
         # Bytes that are being read, their position, and where in them records start.
-        self._data = b""
+        self._data: bytes = b""
         self._start = 0
         self._offsets: list[int] = []
         self._heads: list[Heads] = []
