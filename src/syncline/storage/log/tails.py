@@ -132,23 +132,28 @@ class Tails:
         for index in np.flatnonzero(np.isin(kinds, _WITH_PAYLOAD)).tolist():
             at = int(offsets[index])
             self._payloads[self._start + at] = self._payload(at)
-        for index in np.flatnonzero(kinds == RecordKind.ACKNOWLEDGEMENTS).tolist():
-            at = int(offsets[index])
-            self._gather_acknowledgements(self._payload(at), self._start + at)
+        self._gather_acknowledgements(offsets[kinds == RecordKind.ACKNOWLEDGEMENTS])
 
     def _payload(self, at: int) -> bytes:
         kind_length, *_ = RECORD_BODY.unpack_from(self._data, at + _BODY_OFFSET)
         begin = at + RECORD_HEADER_BYTES
         return self._data[begin : begin + (kind_length & LENGTH_MASK)]
 
-    def _gather_acknowledgements(self, rows: bytes, position: int) -> None:
-        found = np.frombuffer(rows, _ACK_ROW, len(rows) // ACK_ROW_BYTES)
+    def _gather_acknowledgements(self, offsets: Positions) -> None:
+        """A row for each that the records at these offsets hold."""
+        payloads = [self._payload(at) for at in offsets.tolist()]
+        counts = [len(payload) // ACK_ROW_BYTES for payload in payloads]
+        whole = [
+            payload[: count * ACK_ROW_BYTES]
+            for payload, count in zip(payloads, counts, strict=True)
+        ]
+        found = np.frombuffer(b"".join(whole), _ACK_ROW)
         heads = np.zeros(len(found), HEADER)
         heads["kind_length"] = _ACKNOWLEDGEMENT << 24
         heads["stream"] = found["stream"]
         heads["last_unread"] = found["last_unread"]
         self._heads.append(heads)
-        self._positions.append(np.full(len(found), position, np.int64))
+        self._positions.append(np.repeat(offsets + self._start, counts))
 
     # ---- Asking ----
 
