@@ -104,14 +104,14 @@ def test_kill_9_loses_nothing_that_was_acknowledged(folder: Path, store: str) ->
             for queue, last in answered.items():
                 assert router.seqs(queue)[:last] == list(range(1, last + 1))
             queues = [router.create() for _ in range(4)]
-            enough = threading.Event()
+            enough = [threading.Event() for _ in queues]
             writers = [
-                threading.Thread(target=write_until_cut, args=(router.url, queue, answered, enough))
-                for queue in queues
+                threading.Thread(target=write_until_cut, args=(router.url, queue, answered, event))
+                for queue, event in zip(queues, enough, strict=True)
             ]
             for writer in writers:
                 writer.start()
-            assert enough.wait(30)
+            assert all(event.wait(30) for event in enough)
             router.kill()
             for writer in writers:
                 writer.join(30)
@@ -132,7 +132,7 @@ def write_until_cut(
                 body = bytes(index % 900)
                 answer = client.post(f"/api/queues/{queue}/messages", content=body)
                 answered[queue] = answer.json()["seq"]
-                if answered[queue] >= 40:
+                if answered[queue] >= 20:
                     enough.set()
         except httpx.TransportError:
             return
