@@ -14,12 +14,14 @@ import pytest
 from syncline.errors import DeviceError, StorageError, StoreFullError
 from syncline.server.batch_thread import Written
 from syncline.server.committer import Committer
+from syncline.server.pace import COMPANY_RECORDS_MIN
 from syncline.storage.base import Batch
 from tests.unit.server.staged_store import CuttingStore, StagedStore
 
 # W: a write with a waiter. A: an acknowledgement with a waiter. a: one that nobody waits for.
-# J: a write of somebody who joins batches, and asks for one.
-PLANS = ["WWWW", "WAWA", "aWAA", "WaWA", "AWW", "JJJ", "WJJ", "JAJ"]
+# J: a write of somebody who joins batches, and asks for one. S: a small write with a waiter, where
+# batches wait for company.
+PLANS = ["WWWW", "WAWA", "aWAA", "WaWA", "AWW", "JJJ", "WJJ", "JAJ", "SSS", "SAS", "SWJ"]
 
 
 @dataclass
@@ -61,6 +63,8 @@ class World:
         self.loop = ManualLoop()
         self.writer = ManualWriter(store, self.loop)
         self.committer = committer_class(store.as_store(), self.loop, self.writer, lambda: 0.0)
+        if "S" in plan:
+            self.committer.pace.learn(1_000, COMPANY_RECORDS_MIN, 0.1)
         self.staged_count = 0
         self.failure_count = 0
         self.waited: list[str] = []
@@ -104,8 +108,8 @@ class World:
             self.joining.append(name)
             self.committer.ask()
             return
-        if kind == "W":
-            self.store.stage(name, 200_000)
+        if kind in "WS":
+            self.store.stage(name, 200_000 if kind == "W" else 1_000)
         else:
             self.store.acknowledge(name)
         if kind != "a":
@@ -124,7 +128,7 @@ class World:
     def check(self) -> None:
         durable = {name for name, failure in self.told if failure is None}
         assert durable <= set(self.store.durable), "told before it was durable"
-        for kind in "WAJ":
+        for kind in "WAJS":
             told = [name for name, _ in self.told if name[0] == kind]
             waited = [name for name in self.waited if name[0] == kind]
             assert told == waited[: len(told)], "out of order"

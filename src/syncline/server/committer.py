@@ -6,11 +6,13 @@ loop, once everything staged before it is durable and visible, and never earlier
     stage, when_durable   any number in one turn of the loop
     join_batches, ask     the same for a shell that stages all the time: it is asked for its
                           callback when a batch is taken, so that it leaves one for many writes
-    take_batch            at the end of that turn, or when the last batch is finished
+    take_batch            at the end of that turn, or when the last batch is finished; a turn or two
+                          later where several write, each when told of the last (`Pace`)
     write_batch           on the thread, or in the loop while small and quick
     finish_batch          in the loop, then the callbacks, in the order in which they came
 
-There is no timer: a batch holds what came while the one before it was written.
+There is no timer: a batch holds what came while the one before it was written, and what comes in
+turns of the loop that follow one another without a pause.
 
 Invariants, checked over all interleavings by tests/model/test_committer_model.py:
 - Told that it is durable implies durable: no batch tells a waiter of what was staged after it.
@@ -28,7 +30,7 @@ from typing import Protocol, runtime_checkable
 
 from syncline.errors import StorageError, StoreFullError
 from syncline.server.batch_thread import BatchThread, Written
-from syncline.server.pace import Pace
+from syncline.server.pace import COMPANY_BYTES_MAX, Pace
 from syncline.server.waiters import Told, Waiters
 from syncline.storage.base import Batch, Commits
 from syncline.values import limits
@@ -100,6 +102,9 @@ class Committer:
         self._tell_next: Callable[[], None] | None = None
         # A start is scheduled or a batch is in flight.
         self._is_busy = False
+        # What the last turn found staged, while the next batch waits for company, and until when.
+        self._gathered_bytes = 0
+        self._gathers_until = 0.0
         self._taken_count = 0
         # How far the disk is: bytes for a store that cuts batches, batches for the others.
         self._reached = 0
@@ -205,10 +210,28 @@ class Committer:
     def _wake(self) -> None:
         if not self._is_busy:
             self._is_busy = True
-            self._loop.call_soon(self._start)
+            company_seconds = self.pace.company_seconds
+            if company_seconds:
+                self._gathered_bytes = 0
+                self._gathers_until = self._clock_seconds() + company_seconds
+                self._loop.call_soon(self._gather)
+            else:
+                self._loop.call_soon(self._start)
+
+    def _gather(self) -> None:
+        """Start at the end of the first turn that brought nothing more, or when it is time."""
+        waiting_bytes = self._store.waiting_bytes
+        if (
+            self._gathered_bytes < waiting_bytes < COMPANY_BYTES_MAX
+            and self._clock_seconds() < self._gathers_until
+        ):
+            self._gathered_bytes = waiting_bytes
+            self._loop.call_soon(self._gather)
+        else:
+            self._start()
 
     def _start(self) -> None:
-        """Take what is staged; the end of the turn in which the first write came."""
+        """Take what is staged; the end of the turn in which the first write came, or a later."""
         self._is_asked = False
         for joins in self._joining:
             if (told := joins()) is not None:
@@ -303,7 +326,7 @@ class Committer:
         self.stats.record_count += record_count
         self.stats.byte_count += byte_count
         self.stats.write_seconds += seconds
-        self.pace.learn(byte_count, seconds)
+        self.pace.learn(byte_count, record_count, seconds)
         self._limit_batches()
         if self._tell_next is not None:
             tell, self._tell_next = self._tell_next, None

@@ -9,7 +9,7 @@ import pytest
 from syncline.errors import DeviceError, StorageError, StoreFullError
 from syncline.server.batch_thread import BatchThread
 from syncline.server.committer import Committer
-from syncline.server.pace import INLINE_BYTES_MAX
+from syncline.server.pace import COMPANY_BYTES_MAX, COMPANY_RECORDS_MIN, INLINE_BYTES_MAX
 from syncline.values import limits
 from tests.unit.server.staged_store import CuttingStore, StagedStore
 
@@ -126,6 +126,63 @@ async def test_a_batch_takes_what_came_while_the_last_was_written(
     await wait_for(lambda: len(told) == 4)
     assert store.batches == [["a"], ["b", "c", "d"]]
     assert told == ["a", "b", "c", "d"]
+
+
+class Company:
+    """A committer whose last batches were small and of several writers, with a clock by hand."""
+
+    def __init__(self, store: StagedStore) -> None:
+        self.now = 0.0
+        self.store = store
+        loop = asyncio.get_running_loop()
+        writer = BatchThread(store.as_store(), loop, lambda: self.now)
+        self.committer = Committer(store.as_store(), loop, writer, lambda: self.now)
+        self.committer.pace.learn(1_000, COMPANY_RECORDS_MIN, 0.004)
+        assert self.committer.pace.company_seconds == 0.001
+        self.told: list[str] = []
+
+    async def write(self, names: str, byte_count: int, seconds: float = 0.0) -> None:
+        """One in each turn of the loop, each of which takes so long."""
+        for name in names:
+            self.store.stage(name, byte_count)
+            self.committer.when_durable(lambda failure, name=name: self.told.append(name))
+            self.now += seconds
+            await asyncio.sleep(0)
+
+
+async def test_a_batch_waits_while_every_turn_brings_another_write(
+    store: StagedStore, disk: SlowDisk
+) -> None:
+    disk.go_on.release(10)
+    company = Company(store)
+    await company.write("abcd", 1_000)
+    await wait_for(lambda: len(company.told) == 4)
+    assert store.batches == [["a", "b", "c", "d"]]
+
+
+async def test_a_turn_without_a_write_ends_the_waiting(store: StagedStore, disk: SlowDisk) -> None:
+    company = Company(store)
+    await company.write("ab", 1_000)
+    await asyncio.sleep(0)
+    await disk.until_entered()
+    await company.write("c", 1_000)
+    disk.go_on.release(10)
+    await wait_for(lambda: len(company.told) == 3)
+    assert store.batches == [["a", "b"], ["c"]]
+
+
+@pytest.mark.parametrize(
+    ("byte_count", "seconds"), [(1_000, 0.000_4), (COMPANY_BYTES_MAX // 3 + 1, 0.0)]
+)
+async def test_company_is_waited_for_only_so_long_and_only_if_small(
+    store: StagedStore, disk: SlowDisk, byte_count: int, seconds: float
+) -> None:
+    company = Company(store)
+    await company.write("abcdef", byte_count, seconds)
+    await disk.until_entered()
+    assert store.batches == [["a", "b", "c"]]
+    disk.go_on.release(10)
+    await wait_for(lambda: len(company.told) == 6)
 
 
 async def test_a_waiter_that_is_cancelled_does_not_cut_the_commit(
