@@ -35,8 +35,7 @@ class BareDisk:
         )
         if self._offset + size > _FILE_BYTES:
             self._offset = 0
-        self._file.write_blocks(self._offset, [self._memory[:size]])
-        self._file.sync()
+        self._file.write_durably(self._offset, [self._memory[:size]])
         self._offset += size
         self._count += len(messages)
 

@@ -21,6 +21,10 @@ class _DeafFile(_FlawedFile):
         with suppress(DeviceError):
             self._file.sync()
 
+    def write_durably(self, offset: int, blocks: Sequence[memoryview]) -> None:
+        self._file.write_blocks(offset, blocks)
+        self.sync()
+
 
 class _CarelessFile(_FlawedFile):
     def write(self, offset: int, pieces: Sequence[bytes | bytearray | memoryview]) -> None:
@@ -29,6 +33,10 @@ class _CarelessFile(_FlawedFile):
 
     def write_blocks(self, offset: int, blocks: Sequence[memoryview]) -> None:
         self.write(offset, blocks)
+
+    def write_durably(self, offset: int, blocks: Sequence[memoryview]) -> None:
+        self.write(offset, blocks)
+        self._file.sync()
 
     def reserve(self, size: int) -> None:
         with suppress(StoreFullError):

@@ -363,13 +363,19 @@ class RouterOnFailingDisk(RouterProcess):
 import errno, os, sys
 from pathlib import Path
 from syncline.cli import main
-sync = os.fdatasync
+sync, write = os.fdatasync, os.pwritev
 flag = Path(sys.argv[sys.argv.index("--data") + 1]).with_name("fail")
-def failing(descriptor):
+def check():
     if flag.exists():
         raise OSError(errno.EIO, "broken")
+def failing_sync(descriptor):
+    check()
     sync(descriptor)
-os.fdatasync = failing
+def failing_write(descriptor, pieces, offset, flags=0):
+    if flags & os.RWF_DSYNC:
+        check()
+    return write(descriptor, pieces, offset, flags)
+os.fdatasync, os.pwritev = failing_sync, failing_write
 main()
 """,
     )

@@ -29,6 +29,9 @@ class _ProcessFile:
     def write_blocks(self, offset: int, blocks: Sequence[memoryview]) -> None:
         self._file.write_blocks(offset, blocks)
 
+    def write_durably(self, offset: int, blocks: Sequence[memoryview]) -> None:
+        self._file.write_blocks(offset, blocks)
+
     def sync(self) -> None:
         pass
 

@@ -157,6 +157,9 @@ class _OverlayFile:
     def write_blocks(self, offset: int, blocks: Sequence[memoryview]) -> None:
         self.write(offset, blocks)
 
+    def write_durably(self, offset: int, blocks: Sequence[memoryview]) -> None:
+        self.write(offset, blocks)
+
     def sync(self) -> None: ...
 
     def size(self) -> int:

@@ -44,6 +44,11 @@ class SimulatedFile:
         # Past the page cache is not yet on the device, which has a cache of its own.
         self.write(offset, blocks)
 
+    def write_durably(self, offset: int, blocks: Sequence[memoryview]) -> None:
+        # What a crash may leave of one call that does both: nothing, a part, or all of the write.
+        self.write_blocks(offset, blocks)
+        self.sync()
+
     def sync(self) -> None:
         self._call("sync", self._contents.fail_sync)
         if "sync" not in self._files.ignored_calls:

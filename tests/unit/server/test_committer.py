@@ -141,11 +141,14 @@ class Company:
         assert self.committer.pace.company_seconds == 0.001
         self.told: list[str] = []
 
+    def _wait(self, name: str) -> None:
+        self.committer.when_durable(lambda failure: self.told.append(name))
+
     async def write(self, names: str, byte_count: int, seconds: float = 0.0) -> None:
         """One in each turn of the loop, each of which takes so long."""
         for name in names:
             self.store.stage(name, byte_count)
-            self.committer.when_durable(lambda failure, name=name: self.told.append(name))
+            self._wait(name)
             self.now += seconds
             await asyncio.sleep(0)
 

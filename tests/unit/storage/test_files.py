@@ -69,23 +69,33 @@ def pages(content: bytes) -> mmap.mmap:
     return memory
 
 
-def test_whole_blocks_are_written_like_anything_else(file: File) -> None:
+WriteBlocks = Callable[[File, int, list[memoryview]], None]
+
+
+@pytest.fixture(params=["write_blocks", "write_durably"])
+def write(request: pytest.FixtureRequest) -> WriteBlocks:
+    """Both ways to write whole blocks."""
+    name: str = request.param
+    return lambda file, offset, blocks: getattr(file, name)(offset, blocks)
+
+
+def test_whole_blocks_are_written_like_anything_else(file: File, write: WriteBlocks) -> None:
     file.write(0, [b"a" * 12_288])
-    file.write_blocks(4_096, blocks(b"b" * 4_096, b"c" * 8_192))
+    write(file, 4_096, blocks(b"b" * 4_096, b"c" * 8_192))
     assert file.read(0, 20_000) == b"a" * 4_096 + b"b" * 4_096 + b"c" * 8_192
     # What was in the page cache is not what is read afterwards.
     file.write(4_096, [b"d" * 10])
-    file.write_blocks(8_192, blocks(b"e" * 4_096))
+    write(file, 8_192, blocks(b"e" * 4_096))
     assert file.read(4_090, 20) == b"a" * 6 + b"d" * 10 + b"b" * 4
     assert file.read(8_190, 4) == b"bbee"
 
 
 @pytest.mark.parametrize(("offset", "length"), [(512 * 3 + 1, 4_096), (4_096, 4_097), (7, 11)])
 def test_what_is_no_whole_block_is_written_all_the_same(
-    file: File, offset: int, length: int
+    file: File, write: WriteBlocks, offset: int, length: int
 ) -> None:
-    file.write_blocks(offset, blocks(b"x" * length))
-    file.write_blocks(0, blocks(b"y" * 4_096))
+    write(file, offset, blocks(b"x" * length))
+    write(file, 0, blocks(b"y" * 4_096))
     expected = bytearray(max(4_096, offset + length))
     expected[offset : offset + length] = b"x" * length
     expected[:4_096] = b"y" * 4_096
@@ -93,36 +103,94 @@ def test_what_is_no_whole_block_is_written_all_the_same(
 
 
 def test_blocks_are_written_where_nothing_goes_past_the_cache(
-    file: File, monkeypatch: pytest.MonkeyPatch
+    file: File, write: WriteBlocks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "open", failing(errno.EINVAL))
-    file.write_blocks(4_096, blocks(b"b" * 4_096))
+    write(file, 4_096, blocks(b"b" * 4_096))
     monkeypatch.undo()
     assert file.read(4_096, 5_000) == b"b" * 4_096
 
 
-def test_a_failed_write_of_blocks_is_told(file: File, monkeypatch: pytest.MonkeyPatch) -> None:
-    file.write_blocks(0, blocks(b"a" * 4_096))
+def test_a_failed_write_of_blocks_is_told(
+    file: File, write: WriteBlocks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(file, 0, blocks(b"a" * 4_096))
     for code, error in ((errno.EIO, DeviceError), (errno.ENOSPC, StoreFullError)):
         monkeypatch.setattr(os, "pwritev", failing(code))
         with pytest.raises(error):
-            file.write_blocks(4_096, blocks(b"b" * 4_096))
+            write(file, 4_096, blocks(b"b" * 4_096))
 
 
 def test_blocks_of_which_only_some_were_taken_are_written_again_as_a_whole(
-    file: File, monkeypatch: pytest.MonkeyPatch
+    file: File, write: WriteBlocks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = os.pwritev
+    pwritev = os.pwritev
     taken: list[int] = []
 
-    def short(descriptor: int, pieces: Sequence[memoryview], offset: int) -> int:
+    def short(descriptor: int, pieces: Sequence[memoryview], offset: int, flags: int = 0) -> int:
         taken.append(1)
-        return write(descriptor, [pieces[0][:4_096]] if len(taken) == 1 else pieces, offset)
+        pieces = [pieces[0][:4_096]] if len(taken) == 1 else pieces
+        return pwritev(descriptor, pieces, offset, flags)
 
     monkeypatch.setattr(os, "pwritev", short)
-    file.write_blocks(0, blocks(b"a" * 8_192))
+    write(file, 0, blocks(b"a" * 8_192))
     assert file.read(0, 9_000) == b"a" * 8_192
     assert len(taken) == 2
+
+
+def with_calls_told(monkeypatch: pytest.MonkeyPatch, refused: int = 0) -> list[str]:
+    """What is called from now on; writes that are to be durable are refused with this error."""
+    told: list[str] = []
+    pwritev, fdatasync = os.pwritev, os.fdatasync
+
+    def telling_write(
+        descriptor: int, pieces: Sequence[memoryview], offset: int, flags: int = 0
+    ) -> int:
+        is_durable = bool(flags & os.RWF_DSYNC)
+        told.append("durable write" if is_durable else "write")
+        if is_durable and refused:
+            raise OSError(refused, os.strerror(refused))
+        return pwritev(descriptor, pieces, offset, flags)
+
+    def telling_sync(descriptor: int) -> None:
+        told.append("sync")
+        fdatasync(descriptor)
+
+    monkeypatch.setattr(os, "pwritev", telling_write)
+    monkeypatch.setattr(os, "fdatasync", telling_sync)
+    return told
+
+
+def test_blocks_are_durable_by_one_call(file: File, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = with_calls_told(monkeypatch)
+    file.write_durably(0, blocks(b"a" * 4_096))
+    assert told == ["durable write"]
+
+
+@pytest.mark.parametrize("code", [errno.EINVAL, errno.EOPNOTSUPP])
+def test_where_one_call_cannot_make_blocks_durable_two_do(
+    file: File, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    told = with_calls_told(monkeypatch, refused=code)
+    file.write_durably(0, blocks(b"a" * 4_096))
+    file.write_durably(4_096, blocks(b"b" * 4_096))
+    assert told == ["durable write", "write", "sync", "write", "sync"]
+    assert file.read(0, 9_000) == b"a" * 4_096 + b"b" * 4_096
+
+
+def test_blocks_of_which_only_some_were_taken_are_synced_when_written_again(
+    file: File, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = with_calls_told(monkeypatch)
+    telling_write = os.pwritev
+
+    def short(descriptor: int, pieces: Sequence[memoryview], offset: int, flags: int = 0) -> int:
+        written = telling_write(descriptor, pieces, offset, flags)
+        return min(written, 4_096) if flags else written
+
+    monkeypatch.setattr(os, "pwritev", short)
+    file.write_durably(0, blocks(b"a" * 8_192))
+    assert told == ["durable write", "write", "sync"]
 
 
 def test_room_is_reserved_as_zeros(file: File, tmp_path: Path) -> None:

@@ -25,6 +25,9 @@ class _ReadOnlyFile:
     def write_blocks(self, offset: int, blocks: Sequence[memoryview]) -> None:
         self.write(offset, blocks)
 
+    def write_durably(self, offset: int, blocks: Sequence[memoryview]) -> None:
+        self.write(offset, blocks)
+
     def sync(self) -> None:
         return
 

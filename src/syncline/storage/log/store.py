@@ -374,10 +374,10 @@ class LogStore:
             file = self._segments.file_for(batch.position, batch.spare_path)
             if batch.is_kept:
                 blocks = self._segments.recent.put(batch.position, batch.pieces)
-                write = file.write_blocks if self._options.is_durable else file.write
+                write = file.write_durably if self._options.is_durable else file.write
                 write(offset, blocks)
-            else:
-                file.write(offset, batch.pieces)
+                return
+            file.write(offset, batch.pieces)
         except StoreFullError as error:
             # Its blocks were written before, so this cannot be for want of room in the log alone.
             raise DeviceError(error.path, "writing", error.reason) from error

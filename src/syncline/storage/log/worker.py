@@ -277,6 +277,10 @@ class _ChildFile:
         self._check()
         self._file.write_blocks(offset, blocks)
 
+    def write_durably(self, offset: int, blocks: Sequence[memoryview]) -> None:
+        self._check()
+        self._file.write_durably(offset, blocks)
+
     def sync(self) -> None:
         self._check()
         self._file.sync()
