@@ -139,7 +139,16 @@ def _open_generation(files: Files, path: str, key: SlotKey) -> _Generation:
 
 def _unique(streams: Bytes) -> tuple[Bytes, npt.NDArray[np.intp]]:
     """Each stream once, and where each row's stream is among them."""
-    # Compared as whole byte strings: fixed width makes zeros at the end as good as any byte.
-    keys = np.ascontiguousarray(streams).view(f"S{STREAM_ID_BYTES}").ravel()
-    unique, place = np.unique(keys, return_inverse=True)
-    return unique.view(np.uint8).reshape(-1, STREAM_ID_BYTES), place
+    words = np.ascontiguousarray(streams).view("<u8").reshape(-1, STREAM_ID_BYTES // 8)
+    # By their first word, which is sorted in a fraction of the time, wherever it tells them apart.
+    first_words = np.ascontiguousarray(words[:, 0])
+    order = np.argsort(first_words)
+    is_new = np.ones(len(order), np.bool_)
+    ordered = first_words[order]
+    is_new[1:] = ordered[1:] != ordered[:-1]
+    place = np.empty(len(order), np.intp)
+    place[order] = np.cumsum(is_new) - 1
+    unique = words[order[is_new]]
+    if not (unique[place] == words).all():
+        unique, place = np.unique(words, axis=0, return_inverse=True)
+    return unique.view(np.uint8).reshape(-1, STREAM_ID_BYTES), place.reshape(-1)
