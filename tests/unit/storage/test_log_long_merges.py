@@ -18,8 +18,12 @@ from syncline.storage.log.jobs import (
     SealResult,
 )
 from syncline.storage.log.manifest import Manifest, read_manifest
+from syncline.storage.log.opening import table_path
 from syncline.storage.log.store import LogStore
+from syncline.storage.log.table import CAPACITY_MIN
 from syncline.testing.files import SimulatedFiles
+from syncline.values.ids import StreamId
+from tests.log_files import stream_id
 from tests.unit.storage.test_log_adopting import FOLDER, QUEUES, check, opened, write
 
 _TRY_COUNT = 1_000
@@ -98,6 +102,34 @@ def test_runs_belong_to_the_long_merge_until_it_is_done(store: LogStore) -> None
     store.finish_job(merge, store.run_job(merge))
     until(store, MeasureJob)
     check(store)
+
+
+@pytest.mark.parametrize("kind", [MergeJob, SealJob])
+def test_a_table_that_was_replaced_stays_until_no_job_can_open_it(
+    files: SimulatedFiles, store: LogStore, kind: type[MergeJob] | type[SealJob]
+) -> None:
+    job: MergeJob | SealJob = until(store, kind)
+    made_count = 0
+    while not set(job.table_paths).isdisjoint(listed_tables(files)):
+        # In one batch: where the job is no long merge, no other job can make a larger table.
+        for _ in range(CAPACITY_MIN):
+            store.create(StreamId(stream_id(made_count)), StreamKind.QUEUE, 0, 1)
+            made_count += 1
+        commit(store)
+        for _ in range(_TRY_COUNT if kind is MergeJob else 0):
+            if (other := store.take_job()) is not None:
+                store.finish_job(other, store.run_job(other))
+    store.finish_job(job, store.run_job(job))
+    until(store, SealJob)
+    assert sorted(files.paths(f"{FOLDER}/table")) == sorted(listed_tables(files))
+    check(store)
+    assert store.stats().stream_count == len(QUEUES) + made_count
+
+
+def listed_tables(files: SimulatedFiles) -> set[str]:
+    listed = read_manifest(files, FOLDER)
+    assert listed is not None
+    return {table_path(FOLDER, number) for number in listed.table_generations}
 
 
 @pytest.mark.parametrize("is_full_before", [True, False])

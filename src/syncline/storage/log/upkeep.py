@@ -85,6 +85,9 @@ class Upkeep:
         self._listing = Lock()
         self._file_count = 0
         self._is_moved = False
+        # Generations of the table that are no longer listed: a job under way may be about to open
+        # them, so their files stay until there is none.
+        self._dropped_tables: list[str] = []
         self._is_paused = False
         # The last job found no room.
         self._is_disk_full = False
@@ -191,6 +194,7 @@ class Upkeep:
         it is. `filled` is how much of the current segment is used.
         """
         assert not self.is_busy
+        self._remove_dropped_tables()
         task: _Task | None = (
             self._segment_task(filled) or self._table_task() or self._seal_task(seal_to)
         )
@@ -275,9 +279,20 @@ class Upkeep:
                 self._table.grow_into(self._files, path, generation)
                 self._is_moved = False
             case SettleTableJob():
-                self._files.remove(self._table.drop_older())
+                self._drop_older_table()
             case _:
                 assert_never(task)
+
+    def _drop_older_table(self) -> None:
+        """The manifest does not list it any more."""
+        self._dropped_tables.append(self._table.drop_older())
+        self._remove_dropped_tables()
+
+    def _remove_dropped_tables(self) -> None:
+        if not self.is_working:
+            for path in self._dropped_tables:
+                self._files.remove(path)
+            self._dropped_tables.clear()
 
     def move_slots(self, page_count: int) -> None:
         """Copy some of the older generation of the table, if there is one."""
@@ -293,7 +308,7 @@ class Upkeep:
             table.move_some(_MOVED_SLOTS_AT_ONCE)
             table.sync()
             self._manifest.change(table_generations=[table.generation_number])
-            self._files.remove(table.drop_older())
+            self._drop_older_table()
         if isinstance(self._task, PrepareTableJob):
             return
         number = table.generation_number + 1
