@@ -27,7 +27,7 @@ from tests.log_files import stream_id
 from tests.unit.storage.test_log_adopting import FOLDER, QUEUES, check, opened, write
 
 _TRY_COUNT = 1_000
-LogJob = TypeVar("LogJob", MergeJob, SealJob, MeasureJob)
+LogJob = TypeVar("LogJob", bound=MergeJob | SealJob | MeasureJob)
 
 
 def until(store: LogStore, kind: type[LogJob]) -> LogJob:
@@ -108,7 +108,7 @@ def test_runs_belong_to_the_long_merge_until_it_is_done(store: LogStore) -> None
 def test_a_table_that_was_replaced_stays_until_no_job_can_open_it(
     files: SimulatedFiles, store: LogStore, kind: type[MergeJob] | type[SealJob]
 ) -> None:
-    job: MergeJob | SealJob = until(store, kind)
+    job = until(store, kind)
     made_count = 0
     while not set(job.table_paths).isdisjoint(listed_tables(files)):
         # In one batch: where the job is no long merge, no other job can make a larger table.
