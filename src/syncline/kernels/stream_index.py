@@ -1,4 +1,4 @@
-"""Finds the rows of a stream among many by putting them in order: no object for each of them.
+"""Tells which rows are of the same stream by putting them in order: no object for each of them.
 
 Rows are ordered by the first eight bytes of their stream, which tell streams apart wherever ids are
 random or hashed. Where they do not, all of an id counts: no id that somebody chose brings rows of
@@ -28,14 +28,9 @@ class StreamIndex:
 
     def __init__(self, streams: Bytes) -> None:
         """`streams` has a row of 24 bytes for each of the rows."""
-        words = np.ascontiguousarray(streams).view("<u8").reshape(-1, _WORDS)
-        order = np.argsort(np.ascontiguousarray(words[:, 0]))
-        is_same, is_alike = _compared(words, order)
-        is_told_apart = bool((is_same == is_alike).all())
-        if not is_told_apart:
-            order = np.lexsort((words[:, 2], words[:, 1], words[:, 0]))
-            is_same, _ = _compared(words, order)
-        starts = np.flatnonzero(~is_same)
+        words = _words_of(streams)
+        order, is_new, is_told_apart = _ordered(words)
+        starts = np.flatnonzero(is_new)
         self._order = order
         # Where the rows of each stream begin, and those of the last end.
         self._starts = np.append(starts, len(words)).data
@@ -82,6 +77,31 @@ class StreamIndex:
             return np.full(len(streams), NOT_FOUND, np.int64)
         is_found = (known[numbers] == wanted).all(axis=1)
         return np.where(is_found, numbers, NOT_FOUND)
+
+
+def unique_streams(streams: Bytes) -> tuple[Bytes, Integers]:
+    """Each stream once, and where each row's stream is among them; streams are rows of 24 bytes."""
+    words = _words_of(streams)
+    order, is_new, _ = _ordered(words)
+    place = np.empty(len(words), np.int64)
+    place[order] = np.cumsum(is_new) - 1
+    return words[order[is_new]].view(np.uint8).reshape(-1, STREAM_BYTES), place
+
+
+def _words_of(streams: Bytes) -> npt.NDArray[np.uint64]:
+    return np.ascontiguousarray(streams).view("<u8").reshape(-1, _WORDS)
+
+
+def _ordered(words: npt.NDArray[np.uint64]) -> tuple[Integers, Flags, bool]:
+    """An order in which the rows of a stream stand together, where in it a stream begins, and
+    whether the first word alone tells them apart."""
+    order = np.argsort(np.ascontiguousarray(words[:, 0]))
+    is_same, is_alike = _compared(words, order)
+    is_told_apart = bool((is_same == is_alike).all())
+    if not is_told_apart:
+        order = np.lexsort((words[:, 2], words[:, 1], words[:, 0]))
+        is_same, _ = _compared(words, order)
+    return order, ~is_same, is_told_apart
 
 
 def _compared(words: npt.NDArray[np.uint64], order: Integers) -> tuple[Flags, Flags]:

@@ -19,7 +19,7 @@ INLINE_BYTES_MAX = 128 * KIB
 INLINE_SECONDS_MAX = 0.000_5
 TRANSFER_SECONDS_TARGET = 0.004
 BATCH_BYTES_MIN = 64 * KIB
-# A batch with fewer records is of somebody alone: his message, and rows of what happened to it.
+# A batch with fewer records is of one writer: a message, and rows of what happened to it.
 COMPANY_RECORDS_MIN = 3
 COMPANY_BYTES_MAX = 128 * KIB
 COMPANY_SECONDS_MAX = 0.01
@@ -29,7 +29,7 @@ _SLOWEST_DECAY = 0.9
 _QUICKEST_GROWTH = 1.02
 _CAP_GROWTH = 1.25
 _CAP_DECAY = 0.75
-# One write that hangs says little about the next: it counts as half of this at most.
+# What the last write counts for in the mean, and how many of that mean a batch may wait.
 _MEAN_SHARE = 1 / 8
 _COMPANY_WRITES = 2
 
@@ -64,6 +64,7 @@ class Pace:
         self.batch_bytes_max = int(min(max(cap, BATCH_BYTES_MIN), limits.batch_bytes_max))
 
     def _learn_company(self, byte_count: int, record_count: int, seconds: float) -> None:
+        # One write that hangs says little about the next.
         counted_seconds = min(seconds, COMPANY_SECONDS_MAX / _COMPANY_WRITES)
         self._mean_seconds += (counted_seconds - self._mean_seconds) * _MEAN_SHARE
         is_small_company = record_count >= COMPANY_RECORDS_MIN and byte_count <= COMPANY_BYTES_MAX

@@ -5,7 +5,8 @@ system that forgets what was not synced. Here are the Protocols and the real one
 
 - A write is complete or it raises: short writes are continued, a full disk is StoreFullError.
 - Whole blocks may go past the page cache (`write_blocks`): a log is written once and mostly read
-  from memory, so a copy of it in the cache costs more than it saves (bench: log).
+  from memory, so a copy of it in the cache costs more than it saves (bench: log). They may be
+  durable by the same call (`write_durably`).
 - A failed sync is DeviceError and never tried again: the kernel marks the pages clean, and a second
   sync would report success for bytes that are not there.
 - A new, renamed or removed name is durable only after `sync_folder` of its parent.

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncline.kernels.stream_index import NOT_FOUND, STREAM_BYTES, StreamIndex
+from syncline.kernels.stream_index import NOT_FOUND, STREAM_BYTES, StreamIndex, unique_streams
 
 # Ids that are told apart by their first word, and ids that are not, however often they come.
 RANDOM = st.binary(min_size=STREAM_BYTES, max_size=STREAM_BYTES)
@@ -35,3 +35,12 @@ def test_every_stream_is_found_with_its_rows_and_no_other(
         is_there = number != NOT_FOUND
         assert is_there == (stream in expected)
         assert not is_there or index.stream(number) == stream
+
+
+@given(STREAMS)
+def test_each_stream_is_named_once_and_every_row_knows_its_own(streams: list[bytes]) -> None:
+    rows = np.frombuffer(b"".join(streams), np.uint8).reshape(-1, STREAM_BYTES)
+    unique, place = unique_streams(rows)
+    named = [stream.tobytes() for stream in unique]
+    assert sorted(named) == sorted(set(streams))
+    assert [named[number] for number in place.tolist()] == streams

@@ -376,13 +376,13 @@ class LogStore:
                 blocks = self._segments.recent.put(batch.position, batch.pieces)
                 write = file.write_durably if self._options.is_durable else file.write
                 write(offset, blocks)
-                return
-            file.write(offset, batch.pieces)
+            else:
+                file.write(offset, batch.pieces)
+                if self._options.is_durable:
+                    file.sync()
         except StoreFullError as error:
             # Its blocks were written before, so this cannot be for want of room in the log alone.
             raise DeviceError(error.path, "writing", error.reason) from error
-        if self._options.is_durable:
-            file.sync()
 
     def finish_batch(self, batch: Batch) -> None:
         assert isinstance(batch, StagedBatch)

@@ -289,10 +289,8 @@ class Upkeep:
         self._remove_dropped_tables()
 
     def _remove_dropped_tables(self) -> None:
-        if not self.is_working:
-            for path in self._dropped_tables:
-                self._files.remove(path)
-            self._dropped_tables.clear()
+        while self._dropped_tables and not self.is_working:
+            self._files.remove(self._dropped_tables.pop())
 
     def move_slots(self, page_count: int) -> None:
         """Copy some of the older generation of the table, if there is one."""
