@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from syncline.storage.log import opening, sealing, table, upkeep
+from syncline.storage.log import opening, residents, sealing, store, table, upkeep
 
 SLOT_COUNT = 64
 # Some segments become runs as they are, and of some the survivors are copied.
@@ -19,10 +19,12 @@ _MEMORY_BYTES_MIN = 64 << 20
 
 @pytest.fixture(autouse=True)
 def small_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A table that grows after some fifty streams, segments that soon become runs, and merges that
-    all go on beside other upkeep."""
+    """A table that grows after some fifty streams, segments that soon become runs, merges that all
+    go on beside other upkeep, and streams that soon leave memory, and come back."""
     monkeypatch.setattr(sealing, "ADOPTED_SHARE", ADOPTED_SHARE)
     monkeypatch.setattr(upkeep, "LONG_MERGE_SEGMENTS", 0)
+    monkeypatch.setattr(residents, "IDLE_STREAMS_MAX", 3)
+    monkeypatch.setattr(store, "SWEEP_PER_BATCH", 1)
     monkeypatch.setattr(table, "CAPACITY_MIN", SLOT_COUNT)
     monkeypatch.setattr(opening, "CAPACITY_MIN", SLOT_COUNT)
 

@@ -21,7 +21,7 @@ from syncline.storage.log.streams import OpenStream, Tail
 from syncline.values.ids import STREAM_ID_BYTES, StreamId
 
 # Kept though idle, so that a busy stream is not looked up again for each message.
-_IDLE_STREAMS_MAX: Final = 65_536
+IDLE_STREAMS_MAX: Final = 65_536
 _WALK_SLOTS: Final = 4096
 
 
@@ -111,7 +111,7 @@ class Residents:
         """
         self._durable_end = batch.end
         self._unsaved |= dict.fromkeys(batch.newly_unsaved)
-        if batch.deleted_count or len(self.by_id) > _IDLE_STREAMS_MAX:
+        if batch.deleted_count or len(self.by_id) > IDLE_STREAMS_MAX:
             for opened in batch.streams:
                 self.let_go(opened)
         for opened, image in batch.images:
@@ -183,7 +183,10 @@ class Residents:
 
     def let_go(self, opened: OpenStream) -> None:
         """Forget a stream that has nothing left but its slot, if there are many or it is gone."""
-        if not (opened.is_deleted or len(self.by_id) > _IDLE_STREAMS_MAX):
+        if not (opened.is_deleted or len(self.by_id) > IDLE_STREAMS_MAX):
+            return
+        if self.by_id.get(opened.stream) is not opened:
+            # It is gone; there may be another of the same id by now.
             return
         if opened.is_idle(self._durable_end):
             if opened.is_unsaved:

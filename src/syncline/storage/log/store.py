@@ -69,7 +69,7 @@ from syncline.values.ids import StreamId
 _TAILS_PER_BATCH: Final = 256
 _TAILS_AT_ONCE: Final = 2048
 _SETTLED_PER_BATCH: Final = 64
-_SWEEP_PER_BATCH: Final = 128
+SWEEP_PER_BATCH: Final = 128
 _MOVED_PAGES_PER_BATCH: Final = 4
 _MOVED_PAGES_AT_ONCE: Final = 256
 _STRAY_SLOTS_PER_BATCH: Final = 1024
@@ -411,7 +411,7 @@ class LogStore:
             residents.settle_some(_SETTLED_PER_BATCH + 4 * len(batch.streams))
             self._stager.wants_images = residents.is_settling
         self._upkeep.move_slots(_MOVED_PAGES_PER_BATCH + len(batch.streams) // 16)
-        residents.sweep(_SWEEP_PER_BATCH, self._upkeep.live_start)
+        residents.sweep(SWEEP_PER_BATCH, self._upkeep.live_start)
         table.bury_strays(_STRAY_SLOTS_PER_BATCH)
 
     @property

@@ -1,0 +1,75 @@
+"""Streams leave memory and come back: whoever remembers one that left must not touch the new one.
+
+After a sealing all streams in memory are looked at, a few with each batch. One of them may have
+left meanwhile, and another object may stand for the same id.
+"""
+
+import pytest
+
+from syncline.storage.base import StreamKind, commit
+from syncline.storage.log import residents
+from syncline.storage.log.store import SWEEP_PER_BATCH, LogStore
+from syncline.testing.files import SimulatedFiles
+from syncline.values.ids import StreamId
+from tests.unit.storage.test_log_adopting import QUEUES, check, keep_house, made, opened, write
+
+# Looked at last, several batches after the sealing.
+LAST = StreamId(b"\xff" * 24)
+MANY = [StreamId(number.to_bytes(24, "big")) for number in range(1, 3 * SWEEP_PER_BATCH)]
+
+
+def sealed(files: SimulatedFiles) -> LogStore:
+    """Many streams in memory, and a sealing behind which none of them was looked at."""
+    store = made(files)
+    for queue in [*MANY, LAST]:
+        store.create(queue, StreamKind.QUEUE, 0, 1)
+    commit(store)
+    for queue in [*MANY, LAST]:
+        store.append(queue, b"of old", 1)
+        store.truncate_before(queue, 2)
+    commit(store)
+    write(store, 6)
+    keep_house(store)
+    return store
+
+
+def look_at_all(store: LogStore) -> None:
+    write(store, len(MANY) // SWEEP_PER_BATCH + 2)
+
+
+def payloads(store: LogStore, queue: StreamId) -> list[bytes]:
+    return [entry.payload for entry in store.read(queue, 0, 9, 1 << 20)]
+
+
+def test_a_queue_that_is_made_again_outlives_the_one_before() -> None:
+    files = SimulatedFiles()
+    store = sealed(files)
+    store.delete(LAST)
+    commit(store)
+    store.create(LAST, StreamKind.QUEUE, 0, 1)
+    store.append(LAST, b"anew", 1)
+    look_at_all(store)
+    assert payloads(store, LAST) == [b"anew"]
+    check(store)
+    store.close()
+    assert payloads(opened(files), LAST) == [b"anew"]
+
+
+def test_a_queue_that_comes_back_keeps_what_it_got(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With so many in memory that those at rest leave it."""
+    files = SimulatedFiles()
+    store = sealed(files)
+    monkeypatch.setattr(residents, "IDLE_STREAMS_MAX", len(QUEUES))
+    # Leaves with the batch that holds its last record, and comes back with its next message.
+    store.append(LAST, b"gone", 1)
+    store.truncate_before(LAST, 3)
+    commit(store)
+    assert LAST not in store._by_id
+    assert store.append(LAST, b"one", 1) == 3
+    look_at_all(store)
+    assert store.append(LAST, b"two", 1) == 4
+    commit(store)
+    assert payloads(store, LAST) == [b"one", b"two"]
+    check(store)
+    store.close()
+    assert payloads(opened(files), LAST) == [b"one", b"two"]
