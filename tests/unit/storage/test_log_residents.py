@@ -4,14 +4,18 @@ After a sealing all streams in memory are looked at, a few with each batch. One 
 left meanwhile, and another object may stand for the same id.
 """
 
+from itertools import count
+
 import pytest
 
 from syncline.storage.base import StreamKind, commit
 from syncline.storage.log import residents
+from syncline.storage.log.format import slot_index
 from syncline.storage.log.store import SWEEP_PER_BATCH, LogStore
 from syncline.testing.files import SimulatedFiles
 from syncline.values.ids import StreamId
 from tests.unit.storage.test_log_adopting import QUEUES, check, keep_house, made, opened, write
+from tests.unit.storage.test_log_table import random_id
 
 # Looked at last, several batches after the sealing.
 LAST = StreamId(b"\xff" * 24)
@@ -73,3 +77,64 @@ def test_a_queue_that_comes_back_keeps_what_it_got(monkeypatch: pytest.MonkeyPat
     check(store)
     store.close()
     assert payloads(opened(files), LAST) == [b"one", b"two"]
+
+
+def test_a_slot_that_went_to_another_stream_is_not_written_over() -> None:
+    """While slots are brought up to date a deletion is in the table before the stream, which was
+    made again meanwhile, looks for its slot."""
+    files = SimulatedFiles()
+    store = made(files)
+    for queue in [LAST, *map(StreamId, map(random_id, range(700)))]:
+        store.create(queue, StreamKind.QUEUE, 0, 1)
+    commit(store)
+    write(store, 16)
+    store.append(LAST, b"of old", 1)
+    commit(store)
+    job = store.take_job()
+    assert store._residents.is_settling
+    store.delete(LAST)
+    deleting = store.take_batch()
+    assert deleting is not None
+    table = store._table
+    slot = table.find(LAST)
+    assert slot >= 0
+    candidates = (StreamId(b"%024d" % number) for number in count())
+    other = next(
+        each for each in candidates if slot_index(each, table.capacity, table._slot_key) == slot
+    )
+    for queue, payload in ((other, b"other"), (LAST, b"anew")):
+        store.create(queue, StreamKind.QUEUE, 0, 1)
+        store.append(queue, payload, 1)
+    store.write_batch(deleting)
+    store.finish_batch(deleting)
+    commit(store)
+    if job is not None:
+        store.finish_job(job, store.run_job(job))
+    for _ in range(3):
+        write(store, 16)
+        keep_house(store)
+    store.close()
+    store = opened(files)
+    assert payloads(store, other) == [b"other"]
+    assert payloads(store, LAST) == [b"anew"]
+
+
+def test_whoever_only_looks_brings_no_stream_at_rest_into_memory() -> None:
+    files = SimulatedFiles()
+    store = made(files)
+    for queue in MANY:
+        store.create(queue, StreamKind.QUEUE, 0, 1)
+        store.append(queue, b"waits", 1)
+    commit(store)
+    write(store, 16)
+    keep_house(store)
+    store.close()
+    store = opened(files)
+    keep_house(store)
+    in_memory = set(store._by_id)
+    assert not in_memory.intersection(MANY)
+    for queue in MANY:
+        assert store.state(queue).unread_count == 1
+        assert store.cursors(queue) == {}
+        assert payloads(store, queue) == [b"waits"]
+    assert set(store._by_id) == in_memory

@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 
 from syncline.storage.files import DiskFiles
-from syncline.storage.log.format import SLOT_USED, encode_slot, slot_index, slot_key
+from syncline.storage.log.format import (
+    SLOT_DELETED,
+    SLOT_USED,
+    encode_slot,
+    slot_index,
+    slot_key,
+)
 from syncline.storage.log.preparing import write_table
 from syncline.storage.log.table import Table, capacity_for
 from syncline.testing.files import SimulatedFiles
@@ -92,3 +98,42 @@ def test_a_walk_finds_all_streams_though_they_move_meanwhile(
     found += [image[:24] for image in walk]
     assert set(found) == set(ids)
     table.close()
+
+
+def small_table(files: SimulatedFiles) -> Table:
+    """The log was replayed up to position 100, so whatever slot was written before may be stale."""
+    write_table(files, PATH, 64, 1)
+    table = Table.open(files, [(1, PATH)], KEY)
+    table.expect_strays(0, 100)
+    return table
+
+
+def test_a_stale_slot_stays_out_of_reach_when_the_deleted_one_before_it_is_used_again() -> None:
+    """Sectors of a table that was never synced may be of any age after a power cut."""
+    table = small_table(SimulatedFiles())
+    deleted, other = [
+        stream
+        for stream in map(random_id, range(2_000))
+        if slot_index(stream, 64, slot_key(KEY)) == 5
+    ][:2]
+    table.write(5, encode_slot(deleted, 0, 0, 0, 50, 0, 0, SLOT_DELETED))
+    table.write(6, encode_slot(deleted, 0, 1, 2, 40, 0, 0, SLOT_USED))
+    assert table.place(other) == 5
+    table.write(5, encode_slot(other, 0, 1, 1, 100, 0, 0, SLOT_USED))
+    assert table.find(deleted) < 0
+    assert table.find(other) == 5
+
+
+@pytest.mark.parametrize("bit", [0, 100, 191])
+def test_a_slot_with_a_damaged_name_is_not_taken_for_a_stale_one(bit: int) -> None:
+    files = SimulatedFiles()
+    table = small_table(files)
+    stream = random_id(1)
+    index = table.place(stream)
+    table.write(index, encode_slot(stream, 0, 1, 5, 40, 0, 0, SLOT_USED))
+    image = bytearray(encode_slot(stream, 0, 1, 5, 40, 0, 0, SLOT_USED))
+    image[bit // 8] ^= 1 << bit % 8
+    table.write(index, bytes(image))
+    table.bury_strays(64)
+    assert not table.may_have_strays
+    assert [found for chunk in table.damaged_images(16) for found in chunk] == [bytes(image)]

@@ -1,7 +1,8 @@
 """The streams that are in memory, and how a stream gets in and out.
 
-In: on first use, from its slot in the table and from what replay found of it. Out: once idle, when
-more are in memory than are worth keeping. An idle stream is 64 bytes of the table and no object.
+In: when it is first changed, from its slot in the table, or used, from what replay found of it.
+Out: once idle, when more are in memory than are worth keeping. An idle stream is 64 bytes of the
+table and no object.
 
 Slots follow the log at leisure. A stream whose slot is behind is *unsaved*, and stays in memory
 until it is saved: when it is let go of, or before a segment that holds its last records is sealed.
@@ -52,6 +53,14 @@ class Residents:
         One that is deleted but whose deletion is not finished is found, marked as deleted.
         Raises CorruptionError if its slot is damaged and the log does not know better.
         """
+        opened = self.by_id.get(stream) or self.look(stream)
+        if opened is not None:
+            self.by_id[opened.stream] = opened
+        return opened
+
+    def look(self, stream: bytes) -> OpenStream | None:
+        """As `find`, for whoever changes nothing: one at rest stays out of memory, so that a look
+        at each of a million does not fill it."""
         opened = self.by_id.get(stream)
         if opened is not None:
             return opened
@@ -61,27 +70,28 @@ class Residents:
             opened = self._open_tail(stream, index, tail)
             if opened.is_deleted:
                 return None
-        else:
-            if index < 0:
-                return None
-            slot = self._table.read(index)
-            if slot.state == SLOT_DELETED:
-                return None
-            opened = OpenStream(stream, index)
-            opened.slot_generation = self._table.generation_number
-            opened.born, opened.first, opened.next = slot.born, slot.first, slot.next
-            opened.quota, opened.flags = slot.quota, slot.flags
-        self.by_id[opened.stream] = opened
-        if opened.cursors:
-            self.with_cursors[opened] = None
+            self.by_id[stream] = opened
+            if opened.cursors:
+                self.with_cursors[opened] = None
+            return opened
+        if index < 0:
+            return None
+        slot = self._table.read(index)
+        if slot.state == SLOT_DELETED:
+            return None
+        opened = OpenStream(stream, index)
+        opened.slot_generation = self._table.generation_number
+        opened.born, opened.first, opened.next = slot.born, slot.first, slot.next
+        opened.quota, opened.flags = slot.quota, slot.flags
         return opened
 
     def load(self, stream: bytes) -> OpenStream:
-        """The stream. Raises UnknownQueueError."""
-        opened = self.find(stream)
-        if opened is None or opened.is_deleted:
-            raise UnknownQueueError(str(StreamId(stream)))
-        return opened
+        """The stream, in memory. Raises UnknownQueueError."""
+        return _known(stream, self.find(stream))
+
+    def seen(self, stream: bytes) -> OpenStream:
+        """The stream, as `look` gives it. Raises UnknownQueueError."""
+        return _known(stream, self.look(stream))
 
     def add(self, opened: OpenStream) -> None:
         self.by_id[opened.stream] = opened
@@ -169,7 +179,12 @@ class Residents:
         """Bring the table up to date with a record that is durable."""
         table = self._table
         is_deleted = image[SLOT_STATE_OFFSET] == SLOT_DELETED
-        if opened.slot < 0 or opened.slot_generation != table.generation_number:
+        if (
+            opened.slot < 0
+            or opened.slot_generation != table.generation_number
+            # It was deleted in between, and another stream has its slot.
+            or not table.holds(opened.slot, opened.stream)
+        ):
             opened.slot = table.find(opened.stream)
             if opened.slot < 0:
                 if is_deleted:
@@ -236,3 +251,9 @@ class Residents:
             )
         self.write_slot(opened, opened.image(self._durable_end))
         return opened
+
+
+def _known(stream: bytes, opened: OpenStream | None) -> OpenStream:
+    if opened is None or opened.is_deleted:
+        raise UnknownQueueError(str(StreamId(stream)))
+    return opened

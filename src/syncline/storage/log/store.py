@@ -277,12 +277,12 @@ class LogStore:
     # ---- Looking ----
 
     def state(self, stream: StreamId) -> StreamState:
-        return self._residents.load(stream).state()
+        return self._residents.seen(stream).state()
 
     def read(self, stream: StreamId, from_seq: int, count_max: int, bytes_max: int) -> list[Entry]:
         opened = self._by_id.get(stream)
         if opened is None or opened.is_deleted:
-            opened = self._residents.load(stream)
+            opened = self._residents.seen(stream)
         positions = opened.positions
         if positions and positions[0] >> LENGTH_BITS < self._upkeep.live_start:
             opened.forget_below(self._upkeep.live_start)
@@ -352,7 +352,7 @@ class LogStore:
         return self._snapshots.newest(opened, self._durable_end)
 
     def cursors(self, stream: StreamId) -> Mapping[bytes, int]:
-        return dict(self._residents.load(stream).cursors or {})
+        return dict(self._residents.seen(stream).cursors or {})
 
     def streams(self) -> Iterator[StreamId]:
         return self._residents.ids()

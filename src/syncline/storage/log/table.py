@@ -319,6 +319,10 @@ class Table:
             images = (data[at : at + SLOT_BYTES] for at in range(0, len(data), SLOT_BYTES))
             yield [image for image in images if parse_slot(image) is None]
 
+    def holds(self, index: int, stream: bytes) -> bool:
+        """Whether this slot of the current generation is of that stream."""
+        return self._image(self._current, index)[:STREAM_ID_BYTES] == stream
+
     def is_deleted(self, index: int) -> bool:
         return self._image(self._current, index)[SLOT_STATE_OFFSET] == SLOT_DELETED
 
@@ -359,12 +363,11 @@ class Table:
         for _ in range(capacity):
             offset = TABLE_HEADER_BYTES + index * SLOT_BYTES
             found = table[offset : offset + SLOT_STATE_OFFSET + 1]
-            if found == _UNUSED:
+            is_again = found[-1] == SLOT_DELETED and self._older is None
+            if found == _UNUSED or is_again:
                 if self.may_have_strays:
                     self._bury_strays_behind(index)
-                return index
-            if found[-1] == SLOT_DELETED and self._older is None:
-                self.deleted_count -= 1
+                self.deleted_count -= is_again
                 return index
             index += 1
             if index == capacity:
@@ -372,7 +375,11 @@ class Table:
         raise AssertionError("the table was let grow full")
 
     def _is_stray(self, generation: _Generation, index: int, image: bytes) -> bool:
-        """Whether a slot of an earlier opening is one that no search reaches."""
+        """Whether a slot of an earlier opening is one that no search reaches.
+
+        One that fails its check is none: its name may be what is damaged, and it is what keeps rows
+        from being merged away that may be of its stream.
+        """
         if not self.may_have_strays:
             return False
         applied = int.from_bytes(image[SLOT_APPLIED_OFFSET : SLOT_APPLIED_OFFSET + 8], "little")
@@ -380,10 +387,12 @@ class Table:
             self._stray_start < applied <= self._stray_end
             and image[SLOT_STATE_OFFSET] == SLOT_USED
             and self._find_in(generation, image[:24]) != index
+            and parse_slot(image) is not None
         )
 
     def _bury_strays_behind(self, gap: int) -> None:
-        """The unused slot at `gap` is about to be filled: searches will go on behind it."""
+        """The slot at `gap`, unused or deleted, is about to be filled: searches that ended there
+        will go on behind it."""
         generation = self._current
         index = (gap + 1) % generation.capacity
         while index != gap:
