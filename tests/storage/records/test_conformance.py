@@ -750,6 +750,24 @@ def test_what_has_nothing_to_do_with_a_refused_batch_stays(under_test: RecordsUn
     assert under_test.records.service(service_id(2)) is None
 
 
+def test_what_was_staged_over_two_refused_batches_is_written_once_there_is_room(
+    under_test: RecordsUnderTest,
+) -> None:
+    records = under_test.records
+    # The second batch fails with the first, whether or not there is room for it.
+    fail_below(
+        under_test,
+        lambda records: records.create_queue(queue(1)),
+        lambda records: records.update_queue(queue(1, used_day=1)),
+    )
+    # All that the first batch had is free, also while the second is not finished.
+    fail_below(under_test, lambda _: None, lambda records: records.create_queue(queue(1)))
+    assert records.queue(queue_id(1)) == queue(1)
+    under_test.commit()
+    under_test.reopen()
+    assert under_test.records.queue(queue_id(1)) == queue(1)
+
+
 # ---------------------------------------------------------------------------------- bounds
 
 

@@ -146,11 +146,14 @@ class RecordsUnderTest:
 
     @contextmanager
     def full_disk(self) -> Iterator[None]:
-        """The next batch finds no room: after all of its statements, before its end."""
+        """A batch written meanwhile finds no room: after all of its statements, before its end."""
         if isinstance(self.records, MemoryRecords):
             self.records.is_full = True
-            yield
-            self.records.is_full = False
+            try:
+                yield
+            finally:
+                # A batch that was refused with the one before it never came to the disk.
+                self.records.is_full = False
         else:
             with mock.patch.object(sqlite, "BatchWriter", _FullWriter):
                 yield

@@ -167,7 +167,8 @@ class MemoryRecords:
         self._seen = disk.state.copy()
         self._staged = _OperationBatch()
         self._taken: _OperationBatch | None = None
-        # For tests: set it, and the next batch is refused by a full disk.
+        # For tests: set it, and the next batch that comes to the disk is refused. One that fails
+        # with the batch before it does not come there.
         self.is_full = False
         self._follower: SetFollower | None = None
 
