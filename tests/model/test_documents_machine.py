@@ -9,7 +9,8 @@ told is held against the list at once:
 - An author is told that its mutation is stored, and never gets it back.
 - The sequences of a subscription have no gap, and what was acknowledged does not come again.
 - After the end of a subscription nothing of it follows.
-- Only who owes an acknowledgement for long is evicted, or finds that its place was not kept.
+- Only who owes an acknowledgement for long is evicted, or finds that its place was not kept. Who
+  subscribes anew gives up the place that it had.
 - Who does not read is not sent mutations.
 - A mutation stands in the list once, and all that were acknowledged do.
 - In the end all readers have the state that the list gives.
@@ -475,6 +476,8 @@ class DocumentsMachine(RuleBasedStateMachine):
         person = self.people[name]
         replica = person.replicas[document]
         assert person.connection is not None
+        # What it had ends here, and its place with it. The answer may have to wait for the disk.
+        replica.epoch = None
         if has_position and replica.incarnation:
             since = {"incarnation": replica.incarnation, "seq": replica.applied}
             replica.acknowledged = replica.applied

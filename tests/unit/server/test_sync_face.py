@@ -359,6 +359,25 @@ async def test_a_state_that_may_not_have_arrived_is_sent_again(rig: DocumentsRig
     assert subscribed["resumed"] is True
 
 
+@pytest.mark.parametrize("is_joined", [True, False], ids=["joined", "waits for the disk"])
+async def test_who_begins_anew_gives_up_the_place_that_it_had(
+    rig: DocumentsRig, is_joined: bool
+) -> None:
+    reader = rig.connect("b", policy="resume")
+    reader.subscribe()
+    reader.ack(0)
+    reader.mutate(1, {"x": 1})
+    reader.subscribe()
+    if is_joined:
+        await rig.settle()
+    reader.drop()
+    await rig.settle()
+    again = rig.connect("b")
+    again.subscribe()
+    subscribed, state = again.take("subscribed", "state")[:2]
+    assert (subscribed["resumed"], state["state"]) == (False, {"x": 1})
+
+
 async def test_leaving_ends_a_subscription_that_its_client_has_not_heard_of(
     rig: DocumentsRig,
 ) -> None:
