@@ -9,6 +9,7 @@
 
 import asyncio
 import gc
+import resource
 import secrets
 import signal
 import socket
@@ -47,6 +48,8 @@ from syncline.values.events import Face
 
 # New objects before rubbish in cycles is looked for; there is little of it (bench: documents).
 _COLLECTION_OBJECT_COUNT = 10_000
+# More than this the system does not leave free below the stack of a process.
+_STACK_BYTES = 96 << 20
 
 EXIT_STOPPED = 0
 EXIT_DEVICE_FAILED = 3
@@ -184,6 +187,7 @@ class Router:
         parts = await self._assemble(store, has_smp=smp_listener is not None)
         address = "" if smp_listener is None else self._start_smp(parts, server, smp_listener)
         _spare_collections()
+        make_room_for_recursion()
         self._tell(store, url, address)
         failure = await self._until_stopped(parts)
         self._health.stage = Stage.DRAINING
@@ -378,6 +382,15 @@ def _spare_collections() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(_COLLECTION_OBJECT_COUNT)
+
+
+def make_room_for_recursion() -> None:
+    """The library that folds Yjs documents deletes nested types by recursion, in this thread, and
+    a full stack ends the process. The system gives the main thread more only as it is used."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_STACK)
+    wanted = _STACK_BYTES if hard == resource.RLIM_INFINITY else min(_STACK_BYTES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_STACK, (wanted, hard))
 
 
 def _storage_error(keeping: asyncio.Task[None]) -> StorageError:

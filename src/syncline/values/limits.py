@@ -69,6 +69,9 @@ state_vector_client_count_max = 65_536
 update_client_count_max = 65_536
 # The libraries keep clocks in 32 bits.
 update_clock_max = (1 << 31) - 1
+# Shared types in one another that one update may bring. Editors nest a few dozen; to delete the
+# outermost takes some 250 bytes of stack for each.
+update_depth_max = 1_000
 # Action Cable: what names a subscription, and comes back with each of its messages.
 cable_identifier_characters_max = 2_048
 

@@ -1,5 +1,6 @@
 """State vectors and updates of Yjs, against those that pycrdt makes."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -74,7 +75,6 @@ def test_a_cut_update_is_refused_wherever_it_is_cut() -> None:
 # What content of each kind looks like after info, parent `1 "t"`: from the encoding, by hand.
 CONTENTS = {
     "deleted": "01 01 01 74 05",
-    "json": "02 01 01 74 02 01 31 09" + b"undefined".hex(),
     "binary": "03 01 01 74 02 00 ff",
     "string": "04 01 01 74 02 c3 a9",
     "embed": "05 01 01 74 02 7b 7d",
@@ -134,7 +134,7 @@ POISON = {
     "nothing is deleted": "01 01 07 00 01 01 01 74 00 00",
     "no text": "01 01 07 00 04 01 01 74 00 00",
     "no values": "01 01 07 00 08 01 01 74 00 00",
-    "no values as JSON": "01 01 07 00 02 01 01 74 00 00",
+    "values as JSON, the old way": "01 01 07 00 02 01 01 74 02 01 31 01 32 00",
     "a deletion of nothing": "00 01 07 01 05 00",
 }
 OUT_OF_RANGE = {
@@ -149,7 +149,8 @@ OUT_OF_RANGE = {
 
 @pytest.mark.parametrize("encoded", POISON.values(), ids=POISON)
 def test_what_no_client_writes_is_refused(encoded: str) -> None:
-    with pytest.raises(MalformedMessageError, match=r"zero|each client once|refers to itself"):
+    said = r"zero|each client once|refers to itself|kind 2"
+    with pytest.raises(MalformedMessageError, match=said):
         yjs_updates.check_update(bytes.fromhex(encoded))
 
 
@@ -251,3 +252,77 @@ def test_in_a_large_update_the_same_is_refused_whichever_way_it_is_read() -> Non
     yjs_updates.check_update(good)
     with pytest.raises(MalformedMessageError, match="refers to itself"):
         yjs_updates.check_update(bad)
+
+
+# Nesting.
+
+ROOT = b"\x01\x01t"
+
+
+def inside(client: int, clock: int) -> bytes:
+    return b"\x00" + var_uint(client) + var_uint(clock)
+
+
+def map_in(place: bytes) -> bytes:
+    """A map under a key."""
+    return b"\x27" + place + b"\x01k\x01"
+
+
+def update_of(structs: dict[int, list[bytes]]) -> bytes:
+    """Each struct has length 1; clients in the order given."""
+    parts = [var_uint(len(structs))]
+    for client, items in structs.items():
+        parts += [var_uint(len(items)), var_uint(client), b"\x00", *items]
+    return b"".join(parts) + b"\x00"
+
+
+def one_in_another(count: int) -> bytes:
+    return update_of({7: [map_in(ROOT), *(map_in(inside(7, at)) for at in range(count))]})
+
+
+def by_two_in_turns(count: int) -> bytes:
+    """What the first refers to stands behind it in the update."""
+    return update_of(
+        {
+            8: [map_in(inside(7, at)) for at in range(count // 2)],
+            7: [map_in(ROOT), *(map_in(inside(8, at)) for at in range(count // 2))],
+        }
+    )
+
+
+def beside_texts(count: int) -> bytes:
+    """In each array a letter, another one behind it, and the next array behind that."""
+    items = [b"\x07" + ROOT + b"\x00"]
+    for at in range(0, 3 * count, 3):
+        items += [
+            b"\x04" + inside(7, at) + b"\x01a",
+            b"\x84" + var_uint(7) + var_uint(at + 1) + b"\x01b",
+            b"\x87" + var_uint(7) + var_uint(at + 2) + b"\x00",
+        ]
+    return update_of({7: items})
+
+
+@pytest.mark.parametrize("make", [one_in_another, by_two_in_turns, beside_texts])
+def test_types_nested_too_deep_are_refused(make: Callable[[int], bytes]) -> None:
+    yjs_updates.check_update(make(limits.update_depth_max))
+    Doc[Any]().apply_update(make(limits.update_depth_max))
+    with pytest.raises(LimitExceededError, match="depth"):
+        yjs_updates.check_update(make(limits.update_depth_max + 2))
+
+
+def test_many_types_are_not_deep() -> None:
+    count = 5 * limits.update_depth_max
+    flat = update_of({7: [map_in(ROOT), *[b"\x07" + inside(7, 0) + b"\x01"] * count]})
+    yjs_updates.check_update(flat)
+
+
+def test_items_that_lie_in_one_another_are_not_followed_for_ever() -> None:
+    count = limits.update_depth_max + 1
+    yjs_updates.check_update(
+        update_of(
+            {
+                8: [map_in(inside(7, at)) for at in range(count)],
+                7: [map_in(inside(8, at)) for at in range(count)],
+            }
+        )
+    )
