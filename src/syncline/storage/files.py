@@ -104,7 +104,9 @@ class File(Protocol):
         """Keep other processes from claiming this file until it is closed; False if one has it."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Once is enough; more often does nothing."""
+        ...
 
 
 class Lock(Protocol):
@@ -284,9 +286,12 @@ class _DiskFile:
         return True
 
     def close(self) -> None:
-        if self._direct is not None and self._direct >= 0:
-            os.close(self._direct)
-        os.close(self._descriptor)
+        descriptors = self._direct, self._descriptor
+        # Numbers are used again: a second time they may be those of another file.
+        self._direct = self._descriptor = -1
+        for descriptor in descriptors:
+            if descriptor is not None and descriptor >= 0:
+                os.close(descriptor)
 
 
 def _open_direct(descriptor: int) -> int:

@@ -251,6 +251,18 @@ def test_one_at_a_time_has_a_claim(file: File) -> None:
     assert file.claim()
 
 
+def test_a_file_that_is_closed_twice_closes_no_other(file: File, tmp_path: Path) -> None:
+    file.write_blocks(0, blocks(b"a" * 4_096))
+    file.close()
+    others = [DiskFiles().open(str(tmp_path / name), create=True) for name in "bc"]
+    file.close()
+    for other in others:
+        other.write(0, [b"still open"])
+        other.close()
+    with pytest.raises(DeviceError):
+        file.read(0, 1)
+
+
 def test_writing_nothing_is_fine(file: File) -> None:
     file.write(0, [])
     file.write(0, [b""])

@@ -13,13 +13,14 @@ Files on disk that the manifest does not list are remains of a crash and are rem
 lists and that is missing is damage.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Annotated, Any, Final, Self
 
 import msgspec
 
-from syncline.errors import CorruptionError, NewerFormatError
+from syncline.errors import CorruptionError, NewerFormatError, StorageError, StoreFullError
 from syncline.storage.files import File, Files
 from syncline.storage.log.format import FORMAT_VERSION, TABLE_KEY_BYTES, crc32c_extend
 from syncline.storage.log.run_rows import RunMeta
@@ -148,17 +149,29 @@ class Manifest:
 
     def _write(self, state: ManifestState) -> None:
         if self._size > _ROTATE_BYTES:
-            old = self._number
-            self._file.close()
-            self._number = old + 1
-            self._file, self._size = _start_file(self._files, self._folder, old + 1, state)
-            _point_current(self._files, self._folder, self._number)
-            self._files.remove(f"{self._folder}/MANIFEST.{old}")
+            self._rotate(state)
             return
         data = _encode(state)
         self._file.write(self._size, [data])
         self._file.sync()
         self._size += len(data)
+
+    def _rotate(self, state: ManifestState) -> None:
+        """Until CURRENT names the next file, the one before is in force: where there is no room for
+        the next, nothing has changed."""
+        number = self._number + 1
+        file, size = _start_file(self._files, self._folder, number, state)
+        try:
+            _point_current(self._files, self._folder, number)
+        except BaseException as error:
+            _give_up_file(self._files, file, error)
+            raise
+        old_file, self._file = self._file, file
+        self._number, self._size = number, size
+        old_file.close()
+        # If that fails, the next start removes it: CURRENT does not name it any more.
+        with suppress(StorageError):
+            self._files.remove(old_file.path)
 
 
 def write_manifest(files: Files, folder: str, state: ManifestState) -> None:
@@ -199,11 +212,23 @@ def _look(files: Files, folder: str) -> ManifestState | None:
 def _start_file(files: Files, folder: str, number: int, state: ManifestState) -> tuple[File, int]:
     file = files.open(f"{folder}/MANIFEST.{number}", create=True)
     data = _encode(state)
-    file.truncate(0)
-    file.write(0, [data])
-    file.sync()
-    files.sync_folder(folder)
+    try:
+        file.truncate(0)
+        file.write(0, [data])
+        file.sync()
+        files.sync_folder(folder)
+    except BaseException as error:
+        _give_up_file(files, file, error)
+        raise
     return file, len(data)
+
+
+def _give_up_file(files: Files, file: File, error: BaseException) -> None:
+    """It is not in force, and takes room. After any other error nobody knows whether it is."""
+    file.close()
+    if isinstance(error, StoreFullError):
+        with suppress(StorageError):
+            files.remove(file.path)
 
 
 def _point_current(files: Files, folder: str, number: int) -> None:
