@@ -5,18 +5,23 @@ miss the changes made while it was copied, and each slot says up to which positi
 replay of the copied log brings it up to date, as after a crash. Slots that are ahead of the copied
 log cannot exist: the end is taken again after the table is copied.
 
+The table may grow meanwhile, for a batch cannot wait for that. The copy has the generations that
+the manifest listed at the start, and the manifest that listed them: what later ones say is in the
+log, too.
+
 The steps may be taken on another thread than the owner's: they read files of their own, bytes of
 the table one slice at a time, and numbers that are set before what they stand for can be seen.
 """
 
 from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Final
 
 from syncline.errors import ForeignFolderError
-from syncline.storage.files import File, Files
+from syncline.storage.files import File, Files, MappedFile
 from syncline.storage.folder import FolderFormat
 from syncline.storage.log.format import FORMAT_VERSION
-from syncline.storage.log.manifest import write_manifest
+from syncline.storage.log.manifest import ManifestState, write_manifest
 from syncline.storage.log.opening import FOLDERS, OpenedLog, table_path
 from syncline.storage.log.upkeep import Upkeep
 
@@ -40,32 +45,55 @@ def back_up(
         files.make_folder(target)
         for name in FOLDERS:
             files.make_folder(f"{target}/{name}")
-        yield from _copy_table(opened, target)
+        with _opened_tables(opened) as (state, tables):
+            for number, table in zip(state.table_generations, tables, strict=True):
+                yield from _copy_table(files, table, table_path(target, number))
         end = durable_end()
         for name, _ in opened.runs.runs():
             yield from _copy_file(files, opened.runs.path(name), f"{target}/runs/{name}", None)
         yield from _copy_log(opened, f"{target}/wal", end)
         for name in FOLDERS:
             files.sync_folder(f"{target}/{name}")
-        write_manifest(files, target, opened.manifest.state)
+        write_manifest(files, target, state)
         _write_format(files, target, opened.store_id)
     finally:
         upkeep.resume()
 
 
-def _copy_table(opened: OpenedLog, target: str) -> Iterator[int]:
-    copies: dict[int, File] = {}
+@contextmanager
+def _opened_tables(opened: OpenedLog) -> Generator[tuple[ManifestState, list[MappedFile]]]:
+    """The manifest in force and the tables that it lists, which can be read even when they are
+    removed."""
+    with ExitStack() as stack:
+        state, tables = opened.manifest.state, list[File]()
+        while len(tables) < len(state.table_generations):
+            path = table_path(opened.folder, state.table_generations[len(tables)])
+            try:
+                tables.append(opened.files.open(path, writable=False))
+                stack.callback(tables[-1].close)
+            except FileNotFoundError:
+                if opened.manifest.state is state:
+                    raise
+                # The owner has just dropped it, and said so before.
+                state, tables = opened.manifest.state, []
+        maps: list[MappedFile] = []
+        for table in tables:
+            maps.append(table.map(writable=False))
+            stack.callback(maps[-1].close)
+        yield state, maps
+
+
+def _copy_table(files: Files, table: MappedFile, target: str) -> Iterator[int]:
+    copy = files.open(target, create=True)
     try:
-        for number, offset, data in opened.table.copy_chunks(_CHUNK_BYTES):
-            if number not in copies:
-                copies[number] = opened.files.open(table_path(target, number), create=True)
-            copies[number].write(offset, [data])
+        for offset in range(0, len(table), _CHUNK_BYTES):
+            # From the map, not the file: the owner writes no slot while a slice is taken.
+            data = table[offset : offset + _CHUNK_BYTES]
+            copy.write(offset, [data])
             yield len(data)
-        for copy in copies.values():
-            copy.sync()
+        copy.sync()
     finally:
-        for copy in copies.values():
-            copy.close()
+        copy.close()
 
 
 def _copy_log(opened: OpenedLog, target: str, end: int) -> Iterator[int]:
