@@ -33,13 +33,15 @@ def back_up(
 ) -> Generator[int]:
     """Copy into `target`, a folder that is empty or not there yet; yields bytes copied.
 
-    0 while it waits for a job to end, which the owner has to take over.
+    0 while it waits for the owner: for its turn, and for a job to end, which it has to take over.
     """
     files = opened.files
     if files.exists(target) and files.list(target):
         raise ForeignFolderError(target, "it is not empty")
     upkeep.pause()
     try:
+        # The owner may be about to take a job: after its turn it has taken it, or will not.
+        yield 0
         while upkeep.is_working:
             yield 0
         files.make_folder(target)

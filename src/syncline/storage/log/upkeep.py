@@ -262,7 +262,14 @@ class Upkeep:
     def finish_job(self, job: Job, result: object) -> None:
         """By the owner."""
         task = self._under_way(job)
-        self._end(task)
+        try:
+            self._take_over(task, result)
+        finally:
+            # Last: whoever waits for the end of the job may go on in another thread at once.
+            self._end(task)
+        self._remove_dropped_tables()
+
+    def _take_over(self, task: _Task, result: object) -> None:
         match task:
             case SealJob():
                 assert isinstance(result, SealResult)
@@ -279,14 +286,9 @@ class Upkeep:
                 self._table.grow_into(self._files, path, generation)
                 self._is_moved = False
             case SettleTableJob():
-                self._drop_older_table()
+                self._dropped_tables.append(self._table.drop_older())
             case _:
                 assert_never(task)
-
-    def _drop_older_table(self) -> None:
-        """The manifest does not list it any more."""
-        self._dropped_tables.append(self._table.drop_older())
-        self._remove_dropped_tables()
 
     def _remove_dropped_tables(self) -> None:
         while self._dropped_tables and not self.is_working:
@@ -306,7 +308,8 @@ class Upkeep:
             table.move_some(_MOVED_SLOTS_AT_ONCE)
             table.sync()
             self._manifest.change(table_generations=[table.generation_number])
-            self._drop_older_table()
+            self._dropped_tables.append(table.drop_older())
+            self._remove_dropped_tables()
         if isinstance(self._task, PrepareTableJob):
             return
         number = table.generation_number + 1
