@@ -55,8 +55,7 @@ class HotBackup:
                 "this kind of store is backed up with the router stopped: "
                 "stop it, then run `syncline backup`"
             )
-        if self._is_running:
-            raise RefusedError("a backup is running; wait for its end")
+        self._check_idle()
         if not posixpath.isabs(target):
             raise MalformedMessageError("name the folder of the backup by its whole path")
         if posixpath.commonpath([self._folder, target]) == self._folder:
@@ -64,7 +63,18 @@ class HotBackup:
         check_empty(self._files, target)
         return self._lines(store, target)
 
+    def _check_idle(self) -> None:
+        if self._is_running:
+            raise RefusedError("a backup is running; wait for its end")
+
     async def _lines(self, store: BacksUp, target: str) -> AsyncGenerator[bytes]:
+        # Only here, for nobody may ever ask for the first line; so another one may have begun since
+        # this one was let in.
+        try:
+            self._check_idle()
+        except RefusedError as error:
+            yield _line({"error": str(error)})
+            return
         self._is_running = True
         try:
             copied_bytes = 0

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from syncline.errors import RefusedError
 from syncline.server import hot_backup
 from syncline.server.hot_backup import HotBackup
 from syncline.storage.base import StreamKind, commit
@@ -101,6 +102,25 @@ async def test_upkeep_goes_on_if_nobody_waits_for_the_end(
     assert subject.store.take_job() is None, "the files are needed as they are"
     await lines.aclose()
     assert subject.store.take_job() is not None
+
+
+async def test_of_two_that_were_let_in_at_once_one_runs(
+    subject: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hot_backup, "_PROGRESS_BYTES", 1)
+    backup = HotBackup(subject.store, subject.files, "/data", lambda: 1)
+    nobody_reads = backup.run("/never")
+    first, second = backup.run("/copy"), backup.run("/other")
+    assert "copied_bytes" in json.loads(await anext(first))
+    assert ["error" in json.loads(line) async for line in second] == [True]
+    with pytest.raises(RefusedError):
+        backup.run("/other")
+    assert subject.store.take_job() is None, "the files are needed as they are"
+    lines = [json.loads(line) async for line in first]
+    assert lines[-1]["done"]
+    assert subject.copied_seqs() == list(range(1, 201))
+    await nobody_reads.aclose()
+    assert [json.loads(line) async for line in backup.run("/other")][-1]["done"]
 
 
 async def test_records_are_copied_with_the_store(tmp_path: Path) -> None:
