@@ -423,7 +423,7 @@ class Upkeep:
         return jobs.run(self._files, task) if process is None else process.run(task)
 
     def _list_sealed(self, task: SealJob, result: SealResult) -> None:
-        behind = task.segment_numbers[-1] + 1
+        behind = self._number_behind(task)
         chain = self._chain_before[behind]
         self._manifest.change(
             oldest_segment=behind,
@@ -436,6 +436,15 @@ class Upkeep:
         if self._archive is not None:
             self._archive.move(task.segment_paths)
 
+    def _number_behind(self, task: SealJob) -> int:
+        """Of the segment that replay starts with from now on: the next one that there is.
+
+        One may be missing in between, and was reported as damage when the store was opened.
+        """
+        # A list at once: the owner adds to it while a job is listed.
+        numbers = list(self._chain_before)
+        return min(number for number in numbers if number > task.segment_numbers[-1])
+
     def _finish_sealed(self, task: SealJob, result: SealResult) -> None:
         for run in result.runs:
             self._runs.add(run)
@@ -443,7 +452,7 @@ class Upkeep:
         gives_some_back = adopted_count < len(task.segment_numbers)
         self._wanted_spare_count = 1 if gives_some_back else _SPARES_MAX
         self.damage.extend(result.damage)
-        behind = task.segment_numbers[-1] + 1
+        behind = self._number_behind(task)
         self.live_start = behind * self._segments.segment_bytes
         self._segments.retire_below(self.live_start)
         for number in task.segment_numbers:

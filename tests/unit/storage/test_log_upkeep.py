@@ -1,0 +1,59 @@
+"""Upkeep goes on: after damage, after a refusal, after a restart."""
+
+import pytest
+
+from syncline.storage.base import StreamKind, commit
+from syncline.storage.log.store import LogStore
+from syncline.testing.files import SimulatedFiles
+from tests.unit.storage.test_log_adopting import FOLDER, QUEUES, keep_house, opened
+
+QUEUE = QUEUES[0]
+
+
+def made(files: SimulatedFiles) -> LogStore:
+    store = opened(files)
+    store.create(QUEUE, StreamKind.QUEUE, 0, 1)
+    commit(store)
+    return store
+
+
+def append(store: LogStore, first: int, end: int) -> None:
+    for number in range(first, end):
+        store.append(QUEUE, b"%04d" % number + bytes(4_000), 1)
+        commit(store)
+
+
+def numbers_in(store: LogStore) -> list[int]:
+    return [int(entry.payload[:4]) for entry in store.read(QUEUE, 1, 1_000, 1 << 20)]
+
+
+def segments_in(files: SimulatedFiles) -> list[str]:
+    return [name for name in files.list(f"{FOLDER}/wal") if name[0].isdigit()]
+
+
+@pytest.mark.parametrize("place", [-2, -3, 0])
+def test_sealing_goes_on_where_a_segment_is_missing(place: int) -> None:
+    files = SimulatedFiles()
+    store = made(files)
+    append(store, 0, 60)
+    store.close()
+    names = segments_in(files)
+    assert len(names) > 3
+    files.remove(f"{FOLDER}/wal/{names[place]}")
+
+    store = opened(files)
+    assert store.damage()
+    kept = numbers_in(store)
+    assert 30 < len(kept) < 60
+    keep_house(store)
+    assert store.describe()["live_segments"] == 1
+    for _ in range(2):
+        assert numbers_in(store) == kept
+        store.close()
+        store = opened(files)
+    append(store, 60, 120)
+    keep_house(store)
+    store.close()
+    store = opened(files)
+    assert numbers_in(store) == [*kept, *range(60, 120)]
+    store.close()
