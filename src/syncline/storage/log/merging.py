@@ -160,7 +160,7 @@ def _drop_unsound(source: _Source) -> list[Damage]:
             source.is_kept[index] = False
     if not damage:
         # All rows are whole, so it is the footer's own checksum of them that is not.
-        damage.append(Damage(run.path, run.meta.index_offset, "the index fails its checksum"))
+        damage.append(run.index_damage())
     return damage
 
 

@@ -128,19 +128,29 @@ class Run:
             found.append(parse_row(index, row))
         return found
 
-    def entries_anywhere(self, stream: bytes, from_seq: int, count_max: int) -> list[RunRow]:
-        """The same by looking at every row: for when a missing entry says the index is damaged."""
+    def entries_anywhere(
+        self, stream: bytes, from_seq: int, count_max: int, born: int = 0
+    ) -> list[RunRow]:
+        """The same by looking at every row: for when a missing entry says the index is damaged.
+
+        Rows from before `born` do not count: they are of an earlier stream.
+        """
+        lowest = run_key(stream, CLASS_ENTRY, max(0, from_seq))
+        highest = run_key(stream, CLASS_ENTRY, SEQUENCE_MAX)
         found: list[RunRow] = []
         for start in range(0, self.row_count, _CHUNK_ROWS):
             chunk = self._rows_at(start, _CHUNK_ROWS)
             at = chunk.find(stream)
             while at != -1:
-                if at % RUN_ROW_BYTES == 0:
-                    index = at // RUN_ROW_BYTES
-                    found.append(parse_row(start + index, chunk[at : at + RUN_ROW_BYTES]))
+                if not at % RUN_ROW_BYTES and lowest <= chunk[at : at + RUN_KEY_BYTES] <= highest:
+                    index = start + at // RUN_ROW_BYTES
+                    row = parse_row(index, chunk[at : at + RUN_ROW_BYTES])
+                    if row.position >= born:
+                        found.append(row)
                 at = chunk.find(stream, at + 1)
-        wanted = [row for row in found if row.row_class == CLASS_ENTRY and row.seq >= from_seq]
-        return sorted(wanted, key=lambda row: row.seq)[:count_max]
+            # No more of them in memory than are wanted, however long the stream is.
+            found = sorted(found, key=lambda row: row.seq)[:count_max]
+        return found
 
     def snapshot(self, stream: bytes) -> RunRow | None:
         """The snapshot of a stream that covers most."""
@@ -235,8 +245,12 @@ class Run:
             damage += step.damage
             start = step.next_row
         if not damage and not self.is_index_sound():
-            damage.append(Damage(self.path, self._index_offset, "the index fails its checksum"))
+            damage.append(self.index_damage())
         return damage
+
+    def index_damage(self) -> Damage:
+        """What is to be reported if `is_index_sound` says no."""
+        return Damage(self.path, self._index_offset, "the index fails its checksum")
 
     # Inside.
 

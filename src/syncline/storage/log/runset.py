@@ -13,6 +13,8 @@ from syncline.storage.log.runs import Run
 from syncline.storage.log.streams import OpenStream
 from syncline.values.ids import StreamId
 
+_Found = tuple[RunRow, Run]
+
 
 class RunSet:
     """The runs that the manifest lists, oldest first."""
@@ -22,6 +24,8 @@ class RunSet:
         self.folder = folder
         self._runs: dict[str, Run] = {}
         self.damage: list[Damage] = []
+        # Sequences that no run has, of each stream by its id and birth: looked for once.
+        self._lost: dict[tuple[bytes, int], list[range]] = {}
 
     def path(self, name: str) -> str:
         return f"{self.folder}/{name}"
@@ -66,8 +70,29 @@ class RunSet:
 
         And whether that is all of them: False if a limit cut the list off.
         """
-        wanted = min(count_max, end_seq - from_seq)
-        rows: list[tuple[RunRow, Run]] = []
+        seq, count = from_seq, count_max
+        while True:
+            rows, behind = self._rows(opened, seq, end_seq, min(count, end_seq - seq))
+            entries, is_cut = self._read(opened.stream, rows, count_max, bytes_max)
+            if entries or behind == end_seq:
+                return entries, not is_cut and behind == end_seq
+            # None of these can be read: an empty answer would hide what comes behind them.
+            seq, count = behind, 2 * count
+
+    def _rows(
+        self, opened: OpenStream, from_seq: int, end_seq: int, wanted: int
+    ) -> tuple[list[_Found], int]:
+        """The first `wanted` rows, in order, and the sequence below which there are no others."""
+        rows = self._search(opened, from_seq, end_seq, wanted)
+        behind = rows[-1][0].seq + 1 if len(rows) == wanted else end_seq
+        if self._new_gaps(opened, rows, from_seq, behind):
+            rows = self._look_everywhere(opened, from_seq, end_seq, wanted)
+            behind = rows[-1][0].seq + 1 if len(rows) == wanted else end_seq
+            self._report_lost(opened, self._new_gaps(opened, rows, from_seq, behind))
+        return rows, behind
+
+    def _search(self, opened: OpenStream, from_seq: int, end_seq: int, wanted: int) -> list[_Found]:
+        rows: list[_Found] = []
         for run in self._runs.values():
             found = [
                 (row, run)
@@ -79,53 +104,70 @@ class RunSet:
                 # A stretch without gap: no other run holds any of it.
                 rows = found
                 break
-        is_all = len(rows) < wanted or wanted == end_seq - from_seq
-        if len(rows) < wanted:
-            rows = self._look_everywhere(opened, from_seq, end_seq, rows)
-        rows.sort(key=lambda found: found[0].seq)
+        return _lowest(rows, wanted)
+
+    def _look_everywhere(
+        self, opened: OpenStream, from_seq: int, end_seq: int, wanted: int
+    ) -> list[_Found]:
+        """Entries that must exist were not found: a damaged key may have led the search astray.
+
+        Every row is looked at. That is done for each read until the run is written anew, which is
+        soon: it is reported for that.
+        """
+        rows: list[_Found] = []
+        for run in self._runs.values():
+            found = run.entries_anywhere(opened.stream, from_seq, wanted, opened.born)
+            rows += [(row, run) for row in found if row.seq < end_seq]
+            if not run.is_index_sound():
+                self.report(run.index_damage())
+        return _lowest(rows, wanted)
+
+    def _new_gaps(
+        self, opened: OpenStream, rows: list[_Found], from_seq: int, behind: int
+    ) -> list[range]:
+        """Stretches of sequences that none of the rows has and that are not known to be lost."""
+        gaps: list[range] = []
+        expected = from_seq
+        for seq in [*(row.seq for row, _ in rows), behind]:
+            if seq > expected:
+                gaps.append(range(expected, seq))
+            expected = max(expected, seq + 1)
+        known = self._lost.get((opened.stream, opened.born), ())
+        return [
+            gap
+            for gap in gaps
+            if not any(lost.start <= gap.start and gap.stop <= lost.stop for lost in known)
+        ]
+
+    def _report_lost(self, opened: OpenStream, gaps: list[range]) -> None:
+        if not gaps:
+            return
+        self._lost.setdefault((opened.stream, opened.born), []).extend(gaps)
+        # Of no single run: none of them would be better for being written anew.
+        reason = "entries are in no run any more"
+        count = sum(map(len, gaps))
+        stream = StreamId(opened.stream)
+        self.report(Damage(self.folder, 0, reason, stream, gaps[0].start, count))
+
+    def _read(
+        self, stream: bytes, rows: list[_Found], count_max: int, bytes_max: int
+    ) -> tuple[list[Entry], bool]:
+        """The entries that can be read, and whether a limit cut the list off."""
         entries: list[Entry] = []
         size = 0
-        for row, run in rows[:wanted]:
-            if entries and size + row.length > bytes_max:
-                return entries, False
-            payload = self._payload(opened.stream, row, run)
+        for row, run in rows:
+            if entries and (len(entries) == count_max or size + row.length > bytes_max):
+                return entries, True
+            payload = self._payload(stream, row, run)
             if payload is not None:
                 kind = EntryKind(row.kind & KIND_MASK)
                 entries.append(Entry(row.seq, row.time_ms, payload, kind))
                 size += row.length
-        return entries, is_all
-
-    def _look_everywhere(
-        self,
-        opened: OpenStream,
-        from_seq: int,
-        end_seq: int,
-        found: list[tuple[RunRow, Run]],
-    ) -> list[tuple[RunRow, Run]]:
-        """Entries that must exist were not found: a damaged key may have led the search astray.
-
-        Every row is looked at, once for each stream; what is still missing is lost.
-        """
-        stream = StreamId(opened.stream)
-        if any(damage.stream == stream for damage in self.damage):
-            return found
-        rows = [
-            (row, run)
-            for run in self._runs.values()
-            for row in run.entries_anywhere(stream, from_seq, end_seq - from_seq)
-            if row.seq < end_seq and row.position >= opened.born
-        ]
-        have = {row.seq for row, _ in rows}
-        missing = [seq for seq in range(from_seq, end_seq) if seq not in have]
-        if missing:
-            # Of no single run: none of them would be better for being written anew.
-            reason = "entries are in no run any more"
-            self.report(Damage(self.folder, 0, reason, stream, missing[0], len(missing)))
-        return rows
+        return entries, False
 
     def snapshot(self, opened: OpenStream) -> Snapshot | None:
         """The newest that can be read; those that cannot are reported."""
-        found: list[tuple[RunRow, Run]] = []
+        found: list[_Found] = []
         for run in self._runs.values():
             row = run.snapshot(opened.stream)
             if row is not None and row.position >= opened.born:
@@ -154,3 +196,7 @@ class RunSet:
         for run in self._runs.values():
             run.close()
         self._runs.clear()
+
+
+def _lowest(rows: list[_Found], count: int) -> list[_Found]:
+    return sorted(rows, key=lambda found: found[0].seq)[:count]
