@@ -54,6 +54,7 @@ class Scrubber:
     def _scrub_table(self) -> Iterator[int]:
         path = self._table.paths()[0]
         for damaged in self._table.damaged_images(_STRETCH_BYTES // SLOT_BYTES):
-            for image in damaged:
-                self._report(Damage(path, 0, "a slot fails its checksum", StreamId(image[:24])))
+            for offset, image in damaged:
+                reason = "a slot fails its checksum"
+                self._report(Damage(path, offset, reason, StreamId(image[:24])))
             yield _STRETCH_BYTES

@@ -441,7 +441,12 @@ class LogStore:
         for stream in expiry_candidates(self._runs, in_log, time_ms):
             if count >= count_max:
                 break
-            opened = self._residents.find(stream)
+            try:
+                opened = self._residents.find(stream)
+            except CorruptionError as error:
+                # Its age cannot be told; that of the others can.
+                self._report(Damage(error.file, error.offset, error.reason, StreamId(stream)))
+                continue
             if opened is not None and not opened.is_deleted and not opened.flags & IS_DOCUMENT:
                 count += self._expire_queue(opened, time_ms, count_max - count)
         return count

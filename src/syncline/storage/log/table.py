@@ -310,14 +310,18 @@ class Table:
         number = 0 if generation is None else generation.number
         return next((each for each in self._generations()[::-1] if each.number > number), None)
 
-    def damaged_images(self, chunk_slots: int) -> Iterator[list[bytes]]:
-        """Slots of the current generation that fail their check, those of each chunk in a list."""
+    def damaged_images(self, chunk_slots: int) -> Iterator[list[tuple[int, bytes]]]:
+        """Slots of the current generation that fail their check, those of each chunk in a list.
+
+        Each with its offset in the file.
+        """
         generation = self._current
         for start in range(0, generation.capacity, chunk_slots):
             end = min(start + chunk_slots, generation.capacity)
-            data = generation.map[generation.offset_of(start) : generation.offset_of(end)]
-            images = (data[at : at + SLOT_BYTES] for at in range(0, len(data), SLOT_BYTES))
-            yield [image for image in images if parse_slot(image) is None]
+            offset = generation.offset_of(start)
+            data = generation.map[offset : generation.offset_of(end)]
+            images = ((at, data[at : at + SLOT_BYTES]) for at in range(0, len(data), SLOT_BYTES))
+            yield [(offset + at, image) for at, image in images if parse_slot(image) is None]
 
     def holds(self, index: int, stream: bytes) -> bool:
         """Whether this slot of the current generation is of that stream."""
