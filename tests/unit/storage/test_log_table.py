@@ -136,4 +136,22 @@ def test_a_slot_with_a_damaged_name_is_not_taken_for_a_stale_one(bit: int) -> No
     table.write(index, bytes(image))
     table.bury_strays(64)
     assert not table.may_have_strays
-    assert [found for chunk in table.damaged_images(16) for found in chunk] == [bytes(image)]
+    damaged = [found for chunk in table.damaged_images(16) for _, found in chunk]
+    assert damaged == [bytes(image)]
+
+
+def test_looking_for_damage_ends_when_its_generation_is_dropped(tmp_path: Path) -> None:
+    files, first, second = DiskFiles(), f"{tmp_path}/1.tab", f"{tmp_path}/2.tab"
+    write_table(files, first, 1024, 1)
+    write_table(files, second, 2048, 2)
+    table = Table.open(files, [(1, first)], KEY)
+    walk = table.damaged_images(16)
+    assert next(walk) == []
+    table.grow_into(files, second, 2)
+    assert next(walk) == []
+    while not table.move_some(1):
+        pass
+    table.drop_older()
+    assert list(walk) == []
+    assert len(list(table.damaged_images(16))) == 2048 // 16
+    table.close()

@@ -313,10 +313,13 @@ class Table:
     def damaged_images(self, chunk_slots: int) -> Iterator[list[tuple[int, bytes]]]:
         """Slots of the current generation that fail their check, those of each chunk in a list.
 
-        Each with its offset in the file.
+        Each with its offset in the file. The table may change between chunks.
         """
         generation = self._current
         for start in range(0, generation.capacity, chunk_slots):
+            if generation not in self._generations():
+                # Dropped since the last chunk: what counts is in a newer one, for the next walk.
+                return
             end = min(start + chunk_slots, generation.capacity)
             offset = generation.offset_of(start)
             data = generation.map[offset : generation.offset_of(end)]
