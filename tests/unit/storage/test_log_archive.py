@@ -153,3 +153,55 @@ def test_what_lies_in_the_folder_besides_is_left_alone(files: SimulatedFiles) ->
     files.open(f"{FOLDER}/archive/notes.txt", create=True)
     files.open(f"{FOLDER}/archive/x.wal", create=True)
     assert Archive(files, FOLDER, SEGMENT_BYTES, 0, 0).let_go(1) == []
+
+
+def test_segments_stay_in_order_whatever_a_power_cut_left_of_their_moves(
+    files: SimulatedFiles,
+) -> None:
+    options = replace(OPTIONS, archive_bytes_max=100 * SEGMENT_BYTES)
+    store = opened(files, options)
+    store.create(QUEUE, StreamKind.QUEUE, 0, 1)
+    write(store, 9)
+    store.close()
+    kept = archived(files)
+    folder, wal = f"{FOLDER}/archive", f"{FOLDER}/wal"
+    for number in kept[1::2]:
+        files.rename(f"{folder}/{number:012d}.wal", f"{wal}/{number:012d}.wal")
+
+    store = opened(files, options, seed=1)
+    assert archived(files) == kept
+    confirm(files, folder, kept[1])
+    run_jobs(store)
+    assert archived(files) == kept[2:]
+    confirm(files, folder, kept[-1])
+    run_jobs(store)
+    assert archived(files) == []
+    assert store.describe()["archived_segments"] == 0
+
+
+@pytest.mark.parametrize("age_ms_max", [0, DAY_MS])
+def test_segments_that_somebody_removed_are_not_missed(
+    files: SimulatedFiles, age_ms_max: int
+) -> None:
+    store = opened(files, replace(OPTIONS, archive_age_ms_max=age_ms_max))
+    store.create(QUEUE, StreamKind.QUEUE, 0, 1)
+    write(store, 5)
+    kept = archived(files)
+    for number in kept[:2]:
+        files.remove(f"{FOLDER}/archive/{number:012d}.wal")
+    run_jobs(store)
+    write(store, 10)
+    assert kept[2] not in archived(files)
+
+
+def test_a_full_disk_takes_the_oldest_segment_that_is_there(files: SimulatedFiles) -> None:
+    files.make_folder(FOLDER)
+    Archive(files, FOLDER, SEGMENT_BYTES, 0, 0)
+    paths = [f"{FOLDER}/archive/{number:012d}.wal" for number in (1, 2, 3)]
+    for path in paths:
+        files.open(path, create=True).close()
+    archive = Archive(files, FOLDER, SEGMENT_BYTES, 9 * SEGMENT_BYTES, 0)
+    files.remove(paths[0])
+    assert archive.paths() == paths[1:]
+    assert archive.give_up_oldest() == paths[1]
+    assert archive.paths() == paths[2:]

@@ -58,8 +58,12 @@ class Archive:
         self._files.sync_folder(self.folder)
 
     def add(self, paths: Iterable[str]) -> None:
-        """They were moved."""
-        self._numbers += sorted(_numbers([path.rpartition("/")[2] for path in paths]))
+        """They were moved.
+
+        They need not come behind all others: a power cut may have undone the move of an older one.
+        """
+        names = [path.rpartition("/")[2] for path in paths]
+        self._numbers = sorted({*self._numbers, *_numbers(names)})
 
     def let_go(self, now_ms: int) -> list[str]:
         """Paths of those that are not needed, or not kept any longer: the caller's from now on."""
@@ -71,22 +75,31 @@ class Archive:
             surplus += 1
         self.dropped_count += surplus
         self._numbers = kept[surplus:]
-        return [self._path(number) for number in freed + kept[:surplus]]
+        return self._present(freed + kept[:surplus])
 
     def paths(self) -> list[str]:
         """Oldest first."""
-        return [self._path(number) for number in self._numbers]
+        return self._present(self._numbers)
 
     def give_up_oldest(self) -> str:
-        """The disk is full: messages come before their history. There must be one."""
-        number = self._numbers.pop(0)
+        """The disk is full: messages come before their history. There must be one in `paths`."""
+        path = self.paths()[0]
+        (number,) = _numbers([path.rpartition("/")[2]])
+        self._numbers = [each for each in self._numbers if each > number]
         self.dropped_count += number > read_confirmed(self._files, self.folder)
-        return self._path(number)
+        return path
+
+    def _present(self, numbers: list[int]) -> list[str]:
+        """Paths without those that somebody else has removed: history is no reason to fail."""
+        return [path for path in map(self._path, numbers) if self._files.exists(path)]
 
     def _is_old(self, number: int, now_ms: int) -> bool:
         if not self._age_ms_max:
             return False
-        file = self._files.open(self._path(number), writable=False)
+        try:
+            file = self._files.open(self._path(number), writable=False)
+        except FileNotFoundError:
+            return True
         try:
             head = file.read(0, BATCH_HEADER_BYTES)
         finally:
