@@ -232,17 +232,8 @@ class Committer:
 
     def _start(self) -> None:
         """Take what is staged; the end of the turn in which the first write came, or a later."""
-        self._is_asked = False
-        for joins in self._joining:
-            if (told := joins()) is not None:
-                self._add(told)
-        wants_acknowledgements = self._wants_flush or self._waiters.want_acknowledgements
-        self._wants_flush = False
-        if self.failure is not None:
-            self._stop(self.failure)
-            return
         try:
-            batch = self._store.take_batch(acknowledgements=wants_acknowledgements)
+            batch = self._take()
         except StorageError as error:
             self._stop(error)
             return
@@ -260,6 +251,18 @@ class Committer:
             self._writer.write(
                 batch, lambda seconds, failure: self._written(batch, seconds, failure)
             )
+
+    def _take(self) -> Batch | None:
+        """Who joins batches does so first: it may have staged something, and may wait for it."""
+        self._is_asked = False
+        for joins in self._joining:
+            if (told := joins()) is not None:
+                self._add(told)
+        wants_acknowledgements = self._wants_flush or self._waiters.want_acknowledgements
+        self._wants_flush = False
+        if self.failure is not None:
+            raise self.failure
+        return self._store.take_batch(acknowledgements=wants_acknowledgements)
 
     def _place_acknowledgements(self) -> None:
         if self._cutting is None:

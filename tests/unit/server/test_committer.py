@@ -260,6 +260,30 @@ async def test_a_mistake_in_the_disk_thread_stops_everything(
     await wait_for(lambda: seen == [ZeroDivisionError])
 
 
+async def test_a_mistake_of_one_who_joins_batches_stops_everything(
+    store: StagedStore, committer: Committer
+) -> None:
+    heard: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _, context: heard.append(context["exception"])
+    )
+    mistake = KeyError("document")
+
+    def joins() -> None:
+        raise mistake
+
+    committer.join_batches(joins)
+    store.stage("a")
+    for _ in range(2):
+        with pytest.raises(StorageError, match="internal error"):
+            async with asyncio.timeout(15):
+                await committer.durable()
+    assert (await committer.failed()) is committer.failure
+    assert committer.is_idle
+    assert store.batches == []
+    assert heard == [mistake, mistake]
+
+
 async def test_a_full_disk_fails_the_waiters_of_that_batch_only(
     store: StagedStore, committer: Committer, disk: SlowDisk
 ) -> None:
