@@ -9,9 +9,10 @@
 The shell carries messages and time to it, sends what a step returns, and keeps the connection as
 `link` says: it dials in DIALING, and has none in WAITING, OFFLINE and CLOSED.
 
-- Waits grow as in docs/formats/sync.md and start anew with a welcome.
-- Attempts in vain are counted since the last welcome; a connection that ends because of what we
-  said counts as one, since the same would be said again.
+- Waits grow as in docs/formats/sync.md, and start anew after a connection that lasted `STEADY_MS`.
+- A connection was of use if it lasted so long or a document went live on it. One that was not is
+  an attempt in vain, welcomed or not; so is one that ends because of what we said, since the same
+  would be said again. Attempts in vain are counted since the last connection that was of use.
 - Of several subscriptions asked for under one name, only the answer to the last one counts.
 - Changes that are not stored outlive the closing of their document; who opens it again sends them.
 """
@@ -46,6 +47,9 @@ from syncline.values.replica import (
 
 ATTEMPT_COUNT_MAX = 10
 DOCUMENT_COUNT_MAX = 1_024
+# A welcome costs a router little, and what ends the connection may only come after it: the first
+# subscription, or the first change. So it takes time to tell that a connection works.
+STEADY_MS = 10_000
 
 # The router ended the connection for good: dialing again would end the same way.
 FINAL_CODES = frozenset({"displaced", "unauthorized", "version"})
@@ -118,6 +122,9 @@ class Replicas:
         self._wait_count = 0
         self._failure_count = 0
         self._is_blamed = False
+        # Of this connection: when it was welcomed, and whether a document went live on it.
+        self._up_since_ms = 0
+        self._has_been_live = False
         self._step = Step()
 
     # -------------------------------------------------------------------------------------- looking
@@ -216,9 +223,8 @@ class Replicas:
         """The router greets back; it has kept the subscriptions of `restored`."""
         assert self.link is Link.GREETING
         self._turn(Link.UP)
-        if not self._is_blamed:
-            self._failure_count = 0
-            self._wait_count = 0
+        self._up_since_ms = now_ms
+        self._has_been_live = False
         kept = set(restored)
         for document, (kind, replica) in list(self._replicas.items()):
             is_kept = document in kept
@@ -229,14 +235,8 @@ class Replicas:
 
     def lost(self, now_ms: int, code: str = "", message: str = "") -> Step:
         """The attempt failed or the connection is gone; `code`: the reason that the router gave."""
-        was_up = self.link is Link.UP
         self._asked.clear()
-        self._is_blamed = code not in BLAMELESS_CODES and code not in FINAL_CODES
-        if not was_up or self._is_blamed:
-            self._failure_count += 1
-        else:
-            self._failure_count = 0
-            self._wait_count = 0
+        self._count_end(now_ms, is_blamed=code not in BLAMELESS_CODES and code not in FINAL_CODES)
         if code in FINAL_CODES:
             self._rest(Link.CLOSED, code, message)
         elif self._failure_count >= self._attempt_count_max:
@@ -292,6 +292,7 @@ class Replicas:
                 self._step.sends.append(Send(Unsubscribe(message.epoch), document, kind))
                 message = Refusal("kind", f"the document is of kind {message.kind}, not {kind}")
             self._take(document, kind, replica.receive(message, now_ms))
+            self._has_been_live = self._has_been_live or replica.phase is Phase.LIVE
         return self._taken()
 
     def complain(self, code: str, message: str) -> Step:
@@ -316,6 +317,20 @@ class Replicas:
         return is_open and asked <= 1
 
     # -------------------------------------------------------------------------------------- helpers
+
+    def _count_end(self, now_ms: int, *, is_blamed: bool) -> None:
+        was_up = self.link is Link.UP
+        was_steady = was_up and now_ms - self._up_since_ms >= STEADY_MS
+        was_of_use = was_steady or (was_up and self._has_been_live)
+        # Blamed again, it is most likely for the same, however far we came in between.
+        counts_anew = not (is_blamed and self._is_blamed)
+        if was_of_use and counts_anew:
+            self._failure_count = 0
+        if was_steady and counts_anew:
+            self._wait_count = 0
+        if is_blamed or not was_of_use:
+            self._failure_count += 1
+        self._is_blamed = is_blamed
 
     def _take(self, document: str, kind: Kind, reaction: Reaction) -> None:
         for message in reaction.sends:

@@ -5,7 +5,7 @@ import pytest
 from syncline.core import replicas
 from syncline.core.folds import JsonFold, UpdateFold
 from syncline.core.pacing import ANSWER_MS
-from syncline.core.replicas import Link, Replicas, Step, is_stalled
+from syncline.core.replicas import STEADY_MS, Link, Replicas, Step, is_stalled
 from syncline.errors import LimitExceededError
 from syncline.values.kinds import Kind
 from syncline.values.replica import (
@@ -163,8 +163,36 @@ def test_a_plain_drop_after_a_blamed_one_counts_anew() -> None:
     machine.tick(250)
     machine.connected()
     machine.welcomed([], 250)
-    machine.lost(300)  # hours later
-    assert machine.next_tick_ms == 550
-    machine.tick(550)
-    machine.lost(550)
+    hours_later_ms = 10_000_000
+    machine.lost(hours_later_ms)
+    assert machine.next_tick_ms == hours_later_ms + 250
+    machine.tick(hours_later_ms + 250)
+    machine.lost(hours_later_ms + 250)
     assert machine.link is Link.WAITING
+
+
+def test_what_is_said_for_the_first_time_is_one_attempt_in_vain() -> None:
+    machine = Replicas("me", attempt_count_max=2)
+    machine.lost(0)
+    machine.tick(250)
+    machine.connected()
+    machine.welcomed([], 250)
+    machine.lost(250 + STEADY_MS, "malformed", "no")
+    assert machine.link is Link.WAITING
+
+
+def test_a_document_that_was_live_and_is_closed_was_of_use() -> None:
+    machine = Replicas("me", attempt_count_max=1)
+    machine.open("plan", Kind.JSON, JsonFold(), 0)
+    machine.connected()
+    machine.welcomed([], 0)
+    live(machine, "plan")
+    machine.close("plan")
+    machine.lost(1)
+    assert machine.status is LinkStatus.CONNECTING
+    # The next connection is judged by itself.
+    machine.tick(251)
+    machine.connected()
+    machine.welcomed([], 251)
+    machine.lost(252)
+    assert machine.link is Link.OFFLINE

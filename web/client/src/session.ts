@@ -5,8 +5,10 @@
  * be called.
  *
  * - There is at most one connection or attempt. Nothing but `hello` is said before `welcome`.
- * - An attempt has failed if it ends before `welcome`, or for what was said in it.
+ * - A connection was of use if it lasted for `STEADY_MS` or a document went live on it. An attempt has failed if its
+ *   connection was not, or ended for what was said in it.
  * - After `attemptsMax` failed ones in a row the session is offline until `goOnline`.
+ * - Waits start anew after a connection that lasted for `STEADY_MS`.
  */
 import { waitMs } from "./backoff.js";
 import { ClosedError, ProtocolError, RefusedError, type SynclineError } from "./errors.js";
@@ -36,6 +38,11 @@ export interface SessionOptions {
 
 /** Until `welcome`, from the moment of dialing. */
 const ATTEMPT_MS = 15_000;
+/**
+ * A welcome costs a router little, and what ends the connection may only come after it: the first subscription, or the
+ * first change. So it takes time to tell that a connection works.
+ */
+const STEADY_MS = 10_000;
 /** Until the router says otherwise. */
 const FRAME_BYTES_MAX = 1024 * 1024;
 const PRESENCE_BYTES_MAX = 4096;
@@ -70,6 +77,11 @@ export class Session {
   private actions: Action[] = [];
   private failedCount = 0;
   private waitCount = 0;
+  /** Whether the last connection ended for what was said in it. */
+  private wasBlamed = false;
+  /** Of this connection: when it was welcomed, and whether a document went live on it. */
+  private welcomedAt = 0;
+  private hasBeenLive = false;
   /** The next attempt, or the end of patience with this one. */
   private phaseEndsAt: number | null = null;
   private heartbeatMs = 0;
@@ -175,20 +187,14 @@ export class Session {
 
   /** The attempt failed or the connection ended. 1006 stands for an end without a close frame. */
   closed(code: number, reason: string, now: number): void {
-    const wasWelcomed = this.phase === "open";
-    if (!wasWelcomed && this.phase !== "dialing" && this.phase !== "greeting") return;
+    if (this.phase !== "open" && this.phase !== "dialing" && this.phase !== "greeting") return;
     this.asked.clear();
     const final = FINAL.get(code);
     if (final !== undefined) return this.giveUp("ended", "closed", refusal(final, reason));
     const complaint = COMPLAINTS.get(code);
     const error = complaint === undefined ? null : refusal(complaint, reason);
     if (error !== null) this.actions.push({ type: "error", error });
-    if (wasWelcomed && error === null) {
-      this.failedCount = 0;
-      this.waitCount = 0;
-    } else {
-      this.failedCount += 1;
-    }
+    this.countEnd(error !== null, now);
     if (this.failedCount >= this.options.attemptsMax) return this.giveUp("offline", "offline", null);
     this.phase = "waiting";
     this.phaseEndsAt = now + waitMs(this.waitCount, this.options.random);
@@ -226,12 +232,14 @@ export class Session {
     const replica = this.replicas.get(message.document);
     if (message.type !== "subscribed") {
       replica?.receive(message, now);
+      this.noteLive(replica);
       return;
     }
     const wasAsked = this.asked.has(message.document);
     if (!this.isLastAnswer(message.document)) return;
     if (replica !== undefined) {
       replica.takeSubscribed(message, now);
+      this.noteLive(replica);
     } else if (!wasAsked) {
       // Restored by the router for a document that nobody has open here.
       this.send({ type: "unsubscribe", document: message.document, epoch: message.epoch });
@@ -246,6 +254,8 @@ export class Session {
     }
     this.phase = "open";
     this.phaseEndsAt = null;
+    this.welcomedAt = now;
+    this.hasBeenLive = false;
     this.heartbeatMs = message.heartbeat_ms;
     this.replicaOptions.frameBytesMax = limitOf(message, "frame_bytes") ?? FRAME_BYTES_MAX;
     this.replicaOptions.presenceBytesMax = limitOf(message, "presence_bytes") ?? PRESENCE_BYTES_MAX;
@@ -287,6 +297,22 @@ export class Session {
     this.phaseEndsAt = now + ATTEMPT_MS;
     this.setStatus("connecting", null);
     this.actions.push({ type: "dial" });
+  }
+
+  private noteLive(replica: Replica | undefined): void {
+    this.hasBeenLive ||= replica?.status === "live";
+  }
+
+  private countEnd(isBlamed: boolean, now: number): void {
+    const wasWelcomed = this.phase === "open";
+    const wasSteady = wasWelcomed && now - this.welcomedAt >= STEADY_MS;
+    const wasOfUse = wasSteady || (wasWelcomed && this.hasBeenLive);
+    // Blamed again, it is most likely for the same, however far it came in between.
+    const countsAnew = !(isBlamed && this.wasBlamed);
+    if (wasOfUse && countsAnew) this.failedCount = 0;
+    if (wasSteady && countsAnew) this.waitCount = 0;
+    if (isBlamed || !wasOfUse) this.failedCount += 1;
+    this.wasBlamed = isBlamed;
   }
 
   private giveUp(phase: "offline" | "ended", status: "offline" | "closed", error: SynclineError | null): void {

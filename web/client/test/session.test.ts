@@ -92,6 +92,18 @@ test("waits are shortened by chance, by a half at most", () => {
   }
 });
 
+test("what is said for the first time is one failed attempt", () => {
+  const session = new Session({ client: "me", policy: "clean", attemptsMax: 2, holdBackMax: 10, random: () => 1 });
+  session.start(0);
+  session.closed(1006, "", 0);
+  session.wake(250);
+  session.opened(null, 250);
+  session.received({ type: "welcome", session: "s", version: 1, limits: {}, heartbeat_ms: 0, restored: [] }, 250);
+  session.closed(4400, "malformed: no", 250 + 10_000);
+  assert.equal(session.status, "connecting");
+  assert.equal(session.dueAt, 250 + 10_000 + 250);
+});
+
 test("a token is shown in hello and handed over later, and not kept", () => {
   const session = makeSession();
   session.opened("secret", 0);

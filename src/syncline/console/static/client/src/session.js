@@ -5,8 +5,10 @@
  * be called.
  *
  * - There is at most one connection or attempt. Nothing but `hello` is said before `welcome`.
- * - An attempt has failed if it ends before `welcome`, or for what was said in it.
+ * - A connection was of use if it lasted for `STEADY_MS` or a document went live on it. An attempt has failed if its
+ *   connection was not, or ended for what was said in it.
  * - After `attemptsMax` failed ones in a row the session is offline until `goOnline`.
+ * - Waits start anew after a connection that lasted for `STEADY_MS`.
  */
 import { waitMs } from "./backoff.js";
 import { ClosedError, ProtocolError, RefusedError } from "./errors.js";
@@ -15,6 +17,11 @@ import { Replica } from "./replica.js";
 import { SEND_LIMITS, SendBuffer } from "./send-buffer.js";
 /** Until `welcome`, from the moment of dialing. */
 const ATTEMPT_MS = 15_000;
+/**
+ * A welcome costs a router little, and what ends the connection may only come after it: the first subscription, or the
+ * first change. So it takes time to tell that a connection works.
+ */
+const STEADY_MS = 10_000;
 /** Until the router says otherwise. */
 const FRAME_BYTES_MAX = 1024 * 1024;
 const PRESENCE_BYTES_MAX = 4096;
@@ -45,6 +52,11 @@ export class Session {
     actions = [];
     failedCount = 0;
     waitCount = 0;
+    /** Whether the last connection ended for what was said in it. */
+    wasBlamed = false;
+    /** Of this connection: when it was welcomed, and whether a document went live on it. */
+    welcomedAt = 0;
+    hasBeenLive = false;
     /** The next attempt, or the end of patience with this one. */
     phaseEndsAt = null;
     heartbeatMs = 0;
@@ -147,8 +159,7 @@ export class Session {
     }
     /** The attempt failed or the connection ended. 1006 stands for an end without a close frame. */
     closed(code, reason, now) {
-        const wasWelcomed = this.phase === "open";
-        if (!wasWelcomed && this.phase !== "dialing" && this.phase !== "greeting")
+        if (this.phase !== "open" && this.phase !== "dialing" && this.phase !== "greeting")
             return;
         this.asked.clear();
         const final = FINAL.get(code);
@@ -158,13 +169,7 @@ export class Session {
         const error = complaint === undefined ? null : refusal(complaint, reason);
         if (error !== null)
             this.actions.push({ type: "error", error });
-        if (wasWelcomed && error === null) {
-            this.failedCount = 0;
-            this.waitCount = 0;
-        }
-        else {
-            this.failedCount += 1;
-        }
+        this.countEnd(error !== null, now);
         if (this.failedCount >= this.options.attemptsMax)
             return this.giveUp("offline", "offline", null);
         this.phase = "waiting";
@@ -206,6 +211,7 @@ export class Session {
         const replica = this.replicas.get(message.document);
         if (message.type !== "subscribed") {
             replica?.receive(message, now);
+            this.noteLive(replica);
             return;
         }
         const wasAsked = this.asked.has(message.document);
@@ -213,6 +219,7 @@ export class Session {
             return;
         if (replica !== undefined) {
             replica.takeSubscribed(message, now);
+            this.noteLive(replica);
         }
         else if (!wasAsked) {
             // Restored by the router for a document that nobody has open here.
@@ -228,6 +235,8 @@ export class Session {
         }
         this.phase = "open";
         this.phaseEndsAt = null;
+        this.welcomedAt = now;
+        this.hasBeenLive = false;
         this.heartbeatMs = message.heartbeat_ms;
         this.replicaOptions.frameBytesMax = limitOf(message, "frame_bytes") ?? FRAME_BYTES_MAX;
         this.replicaOptions.presenceBytesMax = limitOf(message, "presence_bytes") ?? PRESENCE_BYTES_MAX;
@@ -267,6 +276,23 @@ export class Session {
         this.phaseEndsAt = now + ATTEMPT_MS;
         this.setStatus("connecting", null);
         this.actions.push({ type: "dial" });
+    }
+    noteLive(replica) {
+        this.hasBeenLive ||= replica?.status === "live";
+    }
+    countEnd(isBlamed, now) {
+        const wasWelcomed = this.phase === "open";
+        const wasSteady = wasWelcomed && now - this.welcomedAt >= STEADY_MS;
+        const wasOfUse = wasSteady || (wasWelcomed && this.hasBeenLive);
+        // Blamed again, it is most likely for the same, however far it came in between.
+        const countsAnew = !(isBlamed && this.wasBlamed);
+        if (wasOfUse && countsAnew)
+            this.failedCount = 0;
+        if (wasSteady && countsAnew)
+            this.waitCount = 0;
+        if (isBlamed || !wasOfUse)
+            this.failedCount += 1;
+        this.wasBlamed = isBlamed;
     }
     giveUp(phase, status, error) {
         this.phase = phase;
