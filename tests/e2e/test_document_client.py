@@ -10,6 +10,9 @@ from typing import Any, Literal
 import jwt
 import pycrdt
 import pytest
+from websockets.asyncio.client import connect as open_websocket
+from websockets.exceptions import ConnectionClosed
+from websockets.typing import Subprotocol
 
 from syncline.client import (
     Change,
@@ -338,6 +341,19 @@ async def test_a_token_says_what_may_be_read_and_written(guarded: RouterProcess)
                 plan.change({"a": 2})
         with pytest.raises(NotAuthorizedError):
             await client.document("other").__aenter__()
+
+
+async def test_a_client_of_yjs_may_bring_its_token_as_its_only_subprotocol(
+    guarded: RouterProcess,
+) -> None:
+    given = token(600, plan="read")
+    offered = Subprotocol(f"syncline.token.{given}")
+    url = guarded.url.replace("http", "ws") + "/yjs/plan"
+    async with open_websocket(url, subprotocols=[offered]) as socket, asyncio.timeout(WAIT_S):
+        assert socket.subprotocol == offered
+        with pytest.raises(ConnectionClosed, match="4404"):  # It may read what is not there.
+            await socket.recv()
+    assert given not in guarded.errors.read_text()
 
 
 async def test_a_token_is_renewed_before_it_expires(guarded: RouterProcess) -> None:

@@ -112,8 +112,8 @@ class Handler(Protocol):
 @dataclass(frozen=True, slots=True)
 class Accepted:
     handler: Handler
-    # One of those that were offered, or none.
-    subprotocol: str | None = None
+    # One of those that were offered, or none. It may carry a token.
+    subprotocol: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

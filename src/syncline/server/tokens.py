@@ -163,9 +163,15 @@ def offered_token(upgrade: Upgrade) -> str | None:
         return credentials.strip()
     if upgrade.query.get("token"):
         return upgrade.query["token"]
+    name = token_subprotocol(upgrade)
+    return None if name is None else name.removeprefix(TOKEN_SUBPROTOCOL_PREFIX)
+
+
+def token_subprotocol(upgrade: Upgrade) -> str | None:
+    """The offered subprotocol that carries a token, whether or not that is the one that counts."""
     for name in upgrade.subprotocols:
         if name.startswith(TOKEN_SUBPROTOCOL_PREFIX):
-            return name.removeprefix(TOKEN_SUBPROTOCOL_PREFIX)
+            return name
     # Clients of ActionCable can only add to their list of subprotocols.
     return next(filter(_is_jwt, upgrade.subprotocols), None)
 

@@ -27,6 +27,7 @@ from syncline.server.faces import Accepted, Peer, Rejected, Upgrade
 from syncline.server.frames import frame
 from syncline.server.grants import Grant
 from syncline.server.open_document import Member, OpenDocument
+from syncline.server.tokens import token_subprotocol
 from syncline.server.yjs_rooms import YjsRooms
 from syncline.server.yjs_steps import answer_step_1, folding_of, has_news
 from syncline.values import limits
@@ -90,7 +91,11 @@ class YjsFace:
             check_document(name)
         except ProtocolError as error:
             return Rejected(400, str(error))
-        return Accepted(YjsConnection(self, name, self.token_of(upgrade)))
+        # y-websocket has no subprotocol of its own. A client that offers one to bring its token
+        # gives up unless it is agreed on.
+        return Accepted(
+            YjsConnection(self, name, self.token_of(upgrade)), token_subprotocol(upgrade)
+        )
 
 
 class YjsConnection:

@@ -28,6 +28,7 @@ from syncline.server.tokens import (
     TokenRules,
     Tokens,
     offered_token,
+    token_subprotocol,
 )
 
 NOW = 1_700_000_000
@@ -362,6 +363,7 @@ def test_a_token_is_found_wherever_a_client_can_put_it() -> None:
         Upgrade("/sync", query={"token": token}),
         Upgrade("/sync", subprotocols=(*plain, f"syncline.token.{token}")),
         Upgrade("/cable", subprotocols=(*plain, token)),
+        Upgrade("/yjs/plan", subprotocols=(f"syncline.token.{token}",)),
     ):
         assert offered_token(upgrade) == token
         assert token not in repr(upgrade)
@@ -373,3 +375,11 @@ def test_a_token_is_found_wherever_a_client_can_put_it() -> None:
         Upgrade("/sync", subprotocols=("a.b.c", "..", "é")),
     ):
         assert offered_token(upgrade) is None
+
+
+def test_the_subprotocol_with_the_token_is_found_even_if_another_token_counts() -> None:
+    token = signed()
+    for name in (f"syncline.token.{token}", token):
+        upgrade = Upgrade("/yjs/plan", query={"token": "first"}, subprotocols=("other", name))
+        assert token_subprotocol(upgrade) == name
+    assert token_subprotocol(Upgrade("/yjs/plan", subprotocols=("other", "a.b.c"))) is None

@@ -8,7 +8,7 @@ import pycrdt
 import pytest
 
 from syncline.errors import NotAuthorizedError, StoreFullError
-from syncline.server.faces import Rejected, Upgrade
+from syncline.server.faces import Accepted, Rejected, Upgrade
 from syncline.server.frames import frame
 from syncline.server.grouping import Grouping
 from syncline.server.open_document import DocumentOptions
@@ -456,6 +456,24 @@ async def test_the_token_of_the_request_is_what_is_looked_at(rig: DocumentsRig) 
     assert not isinstance(accepted, Rejected)
     YjsClient(accepted.handler)  # type: ignore[arg-type]
     assert seen == ["secret"]
+
+
+@pytest.mark.parametrize(
+    ("offered", "chosen"),
+    [
+        ((), None),
+        (("other",), None),
+        (("syncline.token.secret",), "syncline.token.secret"),
+        (("other", "syncline.token.secret"), "syncline.token.secret"),
+    ],
+)
+async def test_the_subprotocol_that_brings_a_token_is_agreed_on(
+    rig: DocumentsRig, offered: tuple[str, ...], chosen: str | None
+) -> None:
+    accepted = rig.yjs_face.accept(Upgrade("/yjs/d", subprotocols=offered))
+    assert isinstance(accepted, Accepted)
+    assert accepted.subprotocol == chosen
+    assert "secret" not in repr(accepted)
 
 
 # Bad input.
