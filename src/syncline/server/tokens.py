@@ -15,7 +15,7 @@ A token is a JWT. Its claims:
 - Neither tokens nor keys are part of an error, and none is printed.
 """
 
-import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -38,6 +38,7 @@ SUBJECT_CHARACTERS_MAX = 256
 _EARLY_MS_MAX = 10_000
 _DECISION_COUNT_MAX = 4_096
 _TIME_SECONDS_MAX = 1 << 43
+_HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +204,8 @@ def _time_ms(claims: Mapping[str, object], name: str) -> int | None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise NotAuthorizedError(f"{name} of the token must be a number of seconds")
-    if not math.isfinite(value) or not 0 <= value <= _TIME_SECONDS_MAX:
+    # Whole numbers may be too large for a float, and what is no number is within no range.
+    if not 0 <= value <= _TIME_SECONDS_MAX:
         raise NotAuthorizedError(f"{name} of the token is out of range")
     return int(value * 1_000)
 
@@ -212,11 +214,16 @@ def _subject(claims: Mapping[str, object]) -> str | None:
     subject = claims.get("sub")
     if subject is None:
         return None
-    if not isinstance(subject, str) or not 0 < len(subject) <= SUBJECT_CHARACTERS_MAX:
+    if not isinstance(subject, str) or not _is_text(subject, SUBJECT_CHARACTERS_MAX):
         raise NotAuthorizedError(
             f"sub of the token must be a text of up to {SUBJECT_CHARACTERS_MAX} characters"
         )
     return subject
+
+
+def _is_text(text: str, characters_max: int) -> bool:
+    """JSON can name halves of characters, which are no text and cannot be encoded."""
+    return 0 < len(text) <= characters_max and not _HALF_CHARACTER.search(text)
 
 
 def _rules(claim: object) -> tuple[Rule, ...]:
@@ -232,7 +239,7 @@ def _rules(claim: object) -> tuple[Rule, ...]:
 def _rule(item: object) -> Rule:
     fields = cast(dict[object, object], item) if isinstance(item, dict) else {}
     pattern, access = fields.get("pattern"), fields.get("access")
-    if not isinstance(pattern, str) or not 0 < len(pattern) <= PATTERN_CHARACTERS_MAX:
+    if not isinstance(pattern, str) or not _is_text(pattern, PATTERN_CHARACTERS_MAX):
         raise NotAuthorizedError(
             f"a pattern of the token must be a text of up to {PATTERN_CHARACTERS_MAX} characters"
         )

@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from syncline.errors import ConfigError, NotAuthorizedError
 from syncline.server.faces import Upgrade
+from syncline.server.sessions import author_of
 from syncline.server.settings import Settings
 from syncline.server.token_keys import make_key, read_keys
 from syncline.server.tokens import (
@@ -65,6 +66,16 @@ def claims(**changes: Any) -> dict[str, Any]:
 
 def signed(key: Any = SECRET, algorithm: str = "HS256", **changes: Any) -> str:
     return jwt.encode(claims(**changes), key, algorithm)
+
+
+def signed_json(payload: object) -> str:
+    """Also what `signed` would refuse to sign."""
+    return jwt.api_jws.encode(json.dumps(payload).encode(), SECRET, "HS256")
+
+
+def start_of(value: object) -> str:
+    """Names a case."""
+    return ascii(value)[:12]
 
 
 def tokens(*keys: str, wanted: str = "auto", now: int = NOW, **rules: Any) -> Tokens:
@@ -191,12 +202,25 @@ def test_a_token_begins_when_it_says_give_or_take_a_clock() -> None:
     assert "not valid yet" in refusal(tokens(), signed(nbf=NOW + 11))
 
 
-@pytest.mark.parametrize("value", ["tomorrow", True, [], {}, -1, 10**30, float("inf"), 1e300])
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("tomorrow", True, [], {}, -1, 10**30, 10**400, -(10**400), 1e300),
+        *map(float, ("inf", "-inf", "nan")),
+    ],
+    ids=start_of,
+)
 @pytest.mark.parametrize("name", ["exp", "nbf"])
 def test_times_are_numbers_of_seconds(name: str, value: object) -> None:
-    payload = json.dumps(claims(**{name: value}))
-    token = jwt.api_jws.encode(payload.encode(), SECRET, "HS256")
-    assert name in refusal(tokens(), token)
+    assert name in refusal(tokens(), signed_json(claims(**{name: value})))
+
+
+@pytest.mark.parametrize(
+    "value", [10**400, float("nan"), "\ud800", [[]], {"a": {}}, True], ids=start_of
+)
+def test_claims_that_nobody_asks_for_may_say_anything(value: object) -> None:
+    odd = dict.fromkeys(["iat", "jti", "iss", "aud", "\ud800", "name"], value)
+    assert tokens().authorize(signed_json(claims(**odd))).subject == "ann"
 
 
 def test_issuer_and_audience_are_compared_if_set() -> None:
@@ -207,12 +231,27 @@ def test_issuer_and_audience_are_compared_if_set() -> None:
     assert "issuer" in refusal(judge, signed(aud="router"))
     assert "audience" in refusal(judge, signed(iss="us", aud="other"))
     assert "audience" in refusal(judge, signed(iss="us"))
+    unfit: list[object] = [10**400, float("nan"), "\ud800", [], {}, [["router"]], True, None]
+    for odd in unfit:
+        assert "issuer" in refusal(judge, signed_json(claims(aud="router") | {"iss": odd}))
+        assert "audience" in refusal(judge, signed_json(claims(iss="us") | {"aud": odd}))
     assert tokens().authorize(signed(iss="them", aud="other")).subject == "ann"
 
 
-@pytest.mark.parametrize("subject", ["", "x" * 257])
-def test_a_subject_is_a_short_text(subject: str) -> None:
-    assert "sub" in refusal(tokens(), signed(sub=subject))
+@pytest.mark.parametrize(
+    "subject",
+    ["", "x" * 257, "a\ud800", "\udc00", 7, 10**400, float("nan"), True, [], {}],
+    ids=start_of,
+)
+def test_a_subject_is_a_short_text(subject: object) -> None:
+    assert "sub" in refusal(tokens(), signed_json(claims(sub=subject)))
+
+
+@pytest.mark.parametrize("subject", ["x" * 256, "\0", "\U0001f600", "\uffff"], ids=start_of)
+def test_every_subject_that_is_let_in_gives_a_name_to_write_under(subject: str) -> None:
+    grant = tokens().authorize(signed_json(claims(sub=subject)))
+    assert grant.subject == subject
+    assert author_of("me", grant.subject).startswith("me~")
 
 
 def test_a_subject_may_be_missing() -> None:
@@ -264,12 +303,19 @@ def test_a_token_without_documents_allows_none() -> None:
         [{"pattern": 7, "access": "read"}],
         [{"pattern": "", "access": "read"}],
         [{"pattern": "x" * 401, "access": "read"}],
+        [{"pattern": "a\ud800", "access": "read"}],
+        [{"pattern": "**", "access": "\ud800"}],
+        [{"pattern": {"pattern": "**"}, "access": "read"}],
+        [[{"pattern": "**", "access": "read"}]],
+        10**400,
+        float("nan"),
+        [float("nan")],
         [{"access": "read"}],
         [{"pattern": "a", "access": "read"}] * (PATTERN_COUNT_MAX + 1),
     ],
 )
 def test_rules_that_are_not_understood_are_refused_as_a_whole(documents: object) -> None:
-    assert refusal(tokens(), signed(documents=documents))
+    assert refusal(tokens(), signed_json(claims(documents=documents)))
 
 
 def test_what_was_decided_is_kept_within_bounds() -> None:
