@@ -333,12 +333,6 @@ class Table:
     def is_deleted(self, index: int) -> bool:
         return self._image(self._current, index)[SLOT_STATE_OFFSET] == SLOT_DELETED
 
-    def copy_chunks(self, chunk_bytes: int) -> Iterator[tuple[int, int, bytes]]:
-        """Generation number, offset and bytes of all that is mapped."""
-        for generation in self._generations():
-            for offset in range(0, len(generation.map), chunk_bytes):
-                yield generation.number, offset, generation.map[offset : offset + chunk_bytes]
-
     def close(self) -> None:
         for generation in self._generations():
             generation.close()
