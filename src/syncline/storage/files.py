@@ -137,7 +137,10 @@ class Files(Protocol):
         ...
 
     def link(self, source: str, target: str) -> bool:
-        """A second name for a file; False where the file system has no such thing."""
+        """A second name for a file; False where the file system has no such thing.
+
+        Raises DeviceError if there is a file of that name.
+        """
         ...
 
     def is_linked(self, path: str) -> bool:

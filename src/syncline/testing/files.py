@@ -183,6 +183,8 @@ class SimulatedFiles:
     def link(self, source: str, target: str) -> bool:
         self._call("link", source)
         node, _ = self._existing(source, "linking")
+        if self._tree.find(target) is not None:
+            raise DeviceError(source, "linking", "file exists")
         self._tree.record(node, None, self._place(target, "linking"))
         return True
 

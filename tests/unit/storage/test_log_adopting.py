@@ -10,10 +10,11 @@ from syncline.errors import StoreFullError
 from syncline.storage.base import StreamKind, commit
 from syncline.storage.files import DiskFiles, Files
 from syncline.storage.log.archive import confirm
+from syncline.storage.log.jobs import SealJob, SealResult, run
 from syncline.storage.log.segments import Segments
 from syncline.storage.log.store import LogStore
 from syncline.storage.options import StoreOptions
-from syncline.testing.files import SimulatedFiles
+from syncline.testing.files import SimulatedCrashError, SimulatedFiles
 from syncline.values import limits
 from syncline.values.ids import StreamId
 
@@ -264,3 +265,36 @@ def test_a_backup_has_what_became_a_run(tmp_path: Path) -> None:
     copy = opened(files, str(tmp_path / "copy"))
     check(copy)
     copy.close()
+
+
+def seal_due(files: SimulatedFiles) -> SealJob:
+    """The job of a store in which a segment becomes a run, and what is left of another is copied."""
+    store = made(files)
+    write(store, 4)
+    for queue in QUEUES[1:]:
+        store.truncate_before(queue, store.state(queue).next)
+    write(store, 12)
+    while not isinstance(job := store.take_job(), SealJob):
+        assert job is not None
+        store.finish_job(job, store.run_job(job))
+    return job
+
+
+def test_a_seal_that_was_cut_off_anywhere_can_be_done_again() -> None:
+    files = SimulatedFiles()
+    job = seal_due(files)
+    whole = run(files.kill(Random(1)), job)
+    assert isinstance(whole, SealResult)
+    assert len(whole.runs) > 1, "some are adopted and some are copied"
+    for call_count in range(1, 1_000):
+        cut_off = files.kill(Random(1))
+        cut_off.crash_after(call_count)
+        try:
+            run(cut_off, job)
+        except SimulatedCrashError:
+            after = cut_off.kill(Random(1))
+            assert run(after, job) == whole
+            assert sorted(after.list(f"{FOLDER}/runs")) == sorted(each.name for each in whole.runs)
+        else:
+            return
+    raise AssertionError("it never ends")

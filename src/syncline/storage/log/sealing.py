@@ -99,6 +99,8 @@ class _Rows:
 
 def seal(files: Files, job: SealJob) -> SealResult:
     """Raises StoreFullError or DeviceError; then there is no run, and the job may be done again."""
+    # What a process that died over this job left: the names are this job's alone.
+    _remove_adopted(files, job)
     newest_first = sorted(zip(job.segment_numbers, job.segment_paths, strict=True))[::-1]
     number_behind = _number_behind(files, job, newest_first[0])
     with (
@@ -162,6 +164,14 @@ def _adopt(
     index["offset"] = rows.offsets
     path = adopted_path(job.run_path, number)
     return adopt_segment(files, segment.path, segment.data, job.segment_bytes, index, path)
+
+
+def _remove_adopted(files: Files, job: SealJob) -> None:
+    """The second names of segments; nobody lists them."""
+    for number in job.segment_numbers:
+        path = adopted_path(job.run_path, number)
+        if files.exists(path):
+            files.remove(path)
 
 
 def _read(files: Files, path: str, length: int) -> bytes | None:
