@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from syncline.errors import StoreFullError
+from syncline.errors import StorageError, StoreFullError
 from syncline.storage.base import StreamKind, commit
 from syncline.storage.files import DiskFiles, Files
 from syncline.storage.log.archive import confirm
@@ -268,7 +268,7 @@ def test_a_backup_has_what_became_a_run(tmp_path: Path) -> None:
 
 
 def seal_due(files: SimulatedFiles) -> SealJob:
-    """The job of a store in which a segment becomes a run, and what is left of another is copied."""
+    """Due in a store where a segment becomes a run, and what is left of another is copied."""
     store = made(files)
     write(store, 4)
     for queue in QUEUES[1:]:
@@ -296,5 +296,23 @@ def test_a_seal_that_was_cut_off_anywhere_can_be_done_again() -> None:
             assert run(after, job) == whole
             assert sorted(after.list(f"{FOLDER}/runs")) == sorted(each.name for each in whole.runs)
         else:
+            return
+    raise AssertionError("it never ends")
+
+
+@pytest.mark.parametrize("call", ["create", "write", "link", "sync", "sync_folder"])
+def test_a_seal_that_failed_leaves_nothing_among_the_runs(call: str) -> None:
+    files = SimulatedFiles()
+    job = seal_due(files)
+    for nth in range(1, 1_000):
+        after = files.kill(Random(1))
+        after.fail(call, nth)
+        try:
+            run(after, job)
+        except StorageError:
+            assert after.list(f"{FOLDER}/runs") == []
+            assert not any(after.is_linked(path) for path in job.segment_paths)
+        else:
+            assert nth > 1
             return
     raise AssertionError("it never ends")

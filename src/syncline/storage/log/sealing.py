@@ -10,12 +10,14 @@ checksum was compared.
 
 import posixpath
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from syncline.errors import StorageError
 from syncline.kernels.log_records import HEADER, gathered, record_offsets
 from syncline.kernels.rows import ROW, Rows
 from syncline.storage.base import Damage
@@ -100,7 +102,17 @@ class _Rows:
 def seal(files: Files, job: SealJob) -> SealResult:
     """Raises StoreFullError or DeviceError; then there is no run, and the job may be done again."""
     # What a process that died over this job left: the names are this job's alone.
-    _remove_adopted(files, job)
+    _remove_runs(files, job)
+    try:
+        return _seal(files, job)
+    except BaseException:
+        # It is done again under other names, and these would keep their blocks until a restart.
+        with suppress(StorageError):
+            _remove_runs(files, job)
+        raise
+
+
+def _seal(files: Files, job: SealJob) -> SealResult:
     newest_first = sorted(zip(job.segment_numbers, job.segment_paths, strict=True))[::-1]
     number_behind = _number_behind(files, job, newest_first[0])
     with (
@@ -166,10 +178,9 @@ def _adopt(
     return adopt_segment(files, segment.path, segment.data, job.segment_bytes, index, path)
 
 
-def _remove_adopted(files: Files, job: SealJob) -> None:
-    """The second names of segments; nobody lists them."""
-    for number in job.segment_numbers:
-        path = adopted_path(job.run_path, number)
+def _remove_runs(files: Files, job: SealJob) -> None:
+    """Nobody lists them. Of segments that became runs the second name goes."""
+    for path in (job.run_path, *(adopted_path(job.run_path, n) for n in job.segment_numbers)):
         if files.exists(path):
             files.remove(path)
 
