@@ -5,6 +5,9 @@ from typing import Any
 
 import pytest
 
+import pytest
+
+from syncline.errors import StoreFullError
 from syncline.storage.base import StreamKind, commit, run_jobs
 from syncline.storage.log.runs import Run, RunRow
 from syncline.storage.log.store import LogStore
@@ -81,6 +84,33 @@ def test_what_scrubbing_finds_is_mended_with_the_next_upkeep() -> None:
     assert len(store.read(stream, 1, 1000, 1 << 20)) == 199
     assert [damage.lost_count for damage in store.damage()] == [1]
     assert run_jobs(store) == 0
+    store.close()
+
+
+def test_a_run_that_could_not_be_mended_for_want_of_room_is_due_again() -> None:
+    files = SimulatedFiles()
+    files.make_folder("/data")
+    chance = random.Random(5)
+    options = StoreOptions(segment_bytes=segment_bytes_min)
+    stream = StreamId(chance.randbytes(24))
+    store = LogStore.open("/data", files, options, now_ms=1, random_bytes=chance.randbytes)
+    store.create(stream, StreamKind.QUEUE, 0, 1)
+    for number in range(200):
+        store.append(stream, b"%04d" % number + bytes(1000), 1)
+        commit(store)
+    run_jobs(store)
+    (name,) = files.list("/data/runs")
+    files.flip_bit(f"/data/runs/{name}", 10)
+    while store.scrub(1 << 20):
+        pass
+    for _ in range(2):
+        files.fail("write")
+        with pytest.raises(StoreFullError):
+            run_jobs(store)
+        assert files.list("/data/runs") == [name]
+    assert run_jobs(store) == 1
+    assert files.list("/data/runs") != [name]
+    assert run_jobs(store) == 0, "once is enough"
     store.close()
 
 

@@ -101,7 +101,6 @@ class Upkeep:
         self._measured: dict[str, tuple[int, int]] = {}
         # Two if sealing gives none back: the log may need the next before a job has ended.
         self._wanted_spare_count = 1
-        self._mended: set[str] = set()
         self.damage: list[Damage] = []
         # Below it nothing is read from segments any more; what lies below `durable_end` is durable.
         self.live_start = opened.manifest.state.oldest_segment * self._segments.segment_bytes
@@ -386,10 +385,10 @@ class Upkeep:
 
         Else the damage would stay until a merge happens to come by, and every reader meets it.
         """
-        damaged = {damage.file for damage in self._runs.damage} - self._mended
+        damaged = {damage.file for damage in self._runs.damage}
         for name in self._runs.names:
+            # Once that is done there is no run of this name any more.
             if self._runs.path(name) in damaged:
-                self._mended.add(self._runs.path(name))
                 return self._merge_task((name,))
         return None
 
