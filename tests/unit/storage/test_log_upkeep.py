@@ -1,5 +1,7 @@
 """Upkeep goes on: after damage, after a refusal, after a restart."""
 
+from random import Random
+
 import pytest
 
 from syncline.storage.base import StreamKind, commit
@@ -56,4 +58,24 @@ def test_sealing_goes_on_where_a_segment_is_missing(place: int) -> None:
     store.close()
     store = opened(files)
     assert numbers_in(store) == [*kept, *range(60, 120)]
+    store.close()
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_runs_that_nobody_wants_go_after_a_restart(is_killed: bool) -> None:
+    files = SimulatedFiles()
+    store = made(files)
+    append(store, 0, 100)
+    keep_house(store)
+    assert files.list(f"{FOLDER}/runs")
+    store.truncate_before(QUEUE, 101)
+    append(store, 100, 101)
+    # Stopped before upkeep had a look.
+    if not is_killed:
+        store.close()
+    store = opened(files.kill(Random(1)) if is_killed else files)
+    keep_house(store)
+    assert store.describe()["runs"] == 0
+    assert numbers_in(store) == [100]
+    assert store.take_job() is None, "once is enough"
     store.close()

@@ -96,7 +96,8 @@ class Upkeep:
         # Creations that are not finished: each will need a slot.
         self.staged_stream_count = 0
         self._checkpoint = opened.manifest.state.checkpoint
-        self._dead_row_count = 0
+        # How many of them died before the start is not known: it is measured once.
+        self._dead_row_count = sum(run.row_count for run in opened.manifest.state.runs)
         # Live rows and bytes of each run, as last measured.
         self._measured: dict[str, tuple[int, int]] = {}
         # Two if sealing gives none back: the log may need the next before a job has ended.
