@@ -194,7 +194,8 @@ class Store(Protocol):
     def move_cursor(self, stream: StreamId, name: bytes, seq: int) -> None:
         """Set the absolute position of a reader; it goes back only by dropping it first.
 
-        Raises LimitExceededError for a position above `next`, ValueError for one that goes back.
+        Raises LimitExceededError for a position above `next` and for a cursor too many, ValueError
+        for one that goes back.
         """
         ...
 

@@ -1,9 +1,38 @@
 """Cursors never go to runs: they are written to the log anew before their segment is let go of."""
 
-from syncline.errors import StorageError
-from syncline.storage.log.format import RECORD_HEADER_BYTES, RecordKind, encode_cursors
+from collections.abc import Mapping
+from typing import Final
+
+from syncline.errors import LimitExceededError, StorageError
+from syncline.storage.log.format import (
+    RECORD_HEADER_BYTES,
+    RecordKind,
+    cursors_bytes,
+    encode_cursors,
+)
 from syncline.storage.log.staging import Stager
 from syncline.storage.log.streams import LENGTH_BITS, OpenStream
+from syncline.values import limits
+
+_CURSOR_BYTES_MAX: Final = cursors_bytes([bytes(limits.cursor_name_bytes_max)])
+
+
+def check_room_for_cursor(cursors: Mapping[bytes, int], name: bytes, segment_bytes: int) -> None:
+    """Whether a stream with these cursors may have one more. Raises LimitExceededError.
+
+    All of them are written anew in one record: as an entry, it takes no more than half a segment.
+    Upkeep could not let go of any segment if it did not fit.
+    """
+    count = len(cursors) + 1
+    if count > limits.cursors_per_stream_max:
+        raise LimitExceededError("cursors", count, limits.cursors_per_stream_max)
+    bytes_max = segment_bytes // 2
+    if count * _CURSOR_BYTES_MAX <= bytes_max:
+        # However long their names are: no need to add them up for each new one.
+        return
+    size = cursors_bytes([*cursors, name])
+    if size > bytes_max:
+        raise LimitExceededError("cursor bytes", size, bytes_max)
 
 
 def have_cursors_moved(

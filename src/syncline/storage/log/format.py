@@ -41,7 +41,7 @@ stream, and nothing of a stream depends on it.
 """
 
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from hashlib import blake2b
@@ -269,6 +269,11 @@ def encode_cursors(cursors: Mapping[bytes, int]) -> bytes:
     for name, seq in cursors.items():
         parts.append(_CURSOR.pack(seq, len(name)) + name)
     return b"".join(parts)
+
+
+def cursors_bytes(names: Collection[bytes]) -> int:
+    """What `encode_cursors` makes of cursors with these names."""
+    return _CURSOR_COUNT.size + len(names) * _CURSOR.size + sum(map(len, names))
 
 
 def parse_cursors(payload: bytes) -> dict[bytes, int] | None:

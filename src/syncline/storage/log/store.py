@@ -38,7 +38,7 @@ from syncline.storage.base import (
 )
 from syncline.storage.files import Files
 from syncline.storage.log.backup import back_up
-from syncline.storage.log.cursors import have_cursors_moved
+from syncline.storage.log.cursors import check_room_for_cursor, have_cursors_moved
 from syncline.storage.log.expiry import end_of_old, expiry_candidates
 from syncline.storage.log.format import (
     HAS_SNAPSHOT,
@@ -247,8 +247,8 @@ class LogStore:
         if seq > opened.next:
             raise LimitExceededError("sequence", seq, opened.next)
         cursors = opened.cursors if opened.cursors is not None else {}
-        if name not in cursors and len(cursors) >= limits.cursors_per_stream_max:
-            raise LimitExceededError("cursors", len(cursors) + 1, limits.cursors_per_stream_max)
+        if name not in cursors:
+            check_room_for_cursor(cursors, name, self._segments.segment_bytes)
         if seq < cursors.get(name, 0):
             raise ValueError(
                 f"the cursor is at {cursors[name]}; drop it before it goes back to {seq}"
