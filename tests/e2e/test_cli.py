@@ -384,7 +384,37 @@ def test_what_cannot_be_read_is_left_behind_and_said(cli: Cli, tmp_path: Path) -
     assert result.code == 1
     assert (result.json["whole"], result.json["entry_count"]) == (False, 11)
     shown = cli("export", tmp_path / "other", "--data", folder)
-    assert "could not be read and were left behind" in shown.out
+    assert "some of it could not be read and was left behind" in shown.out
+
+
+def test_an_import_says_what_its_source_lacks(cli: Cli, tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "data")
+    assert cli("export", tmp_path / "out", "--data", folder).code == 0
+    lines = (tmp_path / "out").read_bytes().splitlines(keepends=True)
+    begins = [number for number, line in enumerate(lines) if b'"type":"stream"' in line]
+    second = begins[1]
+    bad_id = lines[second].replace(b'"id":"', b'"id":"!')
+    for number, (changed, entry_count, skipped_count) in enumerate(
+        [
+            ([lines[0], lines[1][:20] + b"\0" + lines[1][21:], *lines[2:]], 8, 5),
+            ([lines[0], *lines[2:]], 8, 4),
+            ([*lines[:second], bad_id, *lines[second + 1 :]], 8, 5),
+            ([*lines[:3], *lines[4:]], 11, 0),
+            ([*lines[:-2], lines[-1]], 11, 0),
+            ([*lines[: begins[2]], lines[-1]], 8, 0),
+        ]
+    ):
+        source, made = tmp_path / f"changed-{number}", tmp_path / f"made-{number}"
+        source.write_bytes(b"".join(changed))
+        result = cli("import", source, "--data", made, "--json")
+        facts = result.json
+        assert (result.code, facts["whole"]) == (1, False)
+        assert (facts["entry_count"], facts["skipped_line_count"]) == (entry_count, skipped_count)
+        assert facts["lost_entry_count"] == 12 - entry_count
+        assert facts["damage"]
+        shown = cli("import", source, "--data", tmp_path / f"again-{number}")
+        assert shown.code == 1
+        assert f"{12 - entry_count} entries are missing" in shown.out
 
 
 def test_what_is_no_export_is_not_imported(cli: Cli, tmp_path: Path) -> None:

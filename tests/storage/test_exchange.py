@@ -481,6 +481,56 @@ def test_a_file_that_was_cut_is_told(tmp_path: Path) -> None:
         assert str(tmp_path / "messages.jsonl") in [stream for stream, _ in report.damage]
 
 
+def test_what_follows_an_unreadable_stream_line_is_told_with_the_name_it_gives(
+    tmp_path: Path,
+) -> None:
+    name = str(stream_id(1))
+    data = START + b"{\n" + ENTRY % 1 + ENTRY % 2 + END
+    seen, report = import_text(tmp_path, data)
+    assert (seen.streams, report.skipped_line_count, report.lost_entry_count) == ({}, 3, 2)
+    path = str(tmp_path / "messages.jsonl")
+    assert [place for place, _ in report.damage] == [name, path]
+    assert (report.damaged_stream_count, report.damaged_file_count) == (1, 1)
+    assert not report.is_whole
+
+
+def test_each_stream_that_was_not_begun_is_told(tmp_path: Path) -> None:
+    other = (ENTRY % 1).replace(b"ID", str(stream_id(2)).encode())
+    seen, report = import_text(tmp_path, START + ENTRY % 1 + ENTRY % 2 + other + END)
+    assert (seen.streams, report.skipped_line_count) == ({}, 3)
+    told = dict(report.damage)
+    assert told[str(stream_id(1))] == "2 lines cannot be used"
+    assert told[str(stream_id(2))] == "1 lines cannot be used"
+
+
+def test_entries_that_are_missing_between_others_are_counted(tmp_path: Path) -> None:
+    stream = STREAM % str(stream_id(1)).encode()
+    seen, report = import_text(tmp_path, START + stream + ENTRY % 3 + ENTRY % 7 + END)
+    assert len(seen.streams[stream_id(1)].entries) == 2
+    assert report.lost_entry_count == 5
+    assert report.damage == [(str(stream_id(1)), "5 entries are missing")]
+
+
+@pytest.mark.parametrize(
+    ("end", "lost_count"),
+    [
+        (b'{"type":"end","streams":1,"entries":5}\n', 3),
+        (b'{"type":"end","streams":1,"entries":1}\n', 0),
+        (b'{"type":"end","streams":4,"entries":2}\n', 0),
+        (b'{"type":"end","streams":1,"entries":-2}\n', 0),
+        (END + b"{}\n", 0),
+    ],
+)
+def test_an_end_that_is_not_that_of_the_file_is_told(
+    tmp_path: Path, end: bytes, lost_count: int
+) -> None:
+    stream = STREAM % str(stream_id(1)).encode()
+    seen, report = import_text(tmp_path, START + stream + ENTRY % 1 + ENTRY % 2 + end)
+    assert len(seen.streams[stream_id(1)].entries) == 2
+    assert report.lost_entry_count == lost_count
+    assert not report.is_whole
+
+
 @pytest.mark.parametrize("data", [b"", b"hello\n", b"\0" * 1_000, END, b'{"type":"end"}\n'])
 def test_another_file_is_refused(tmp_path: Path, data: bytes) -> None:
     with pytest.raises(ConfigError, match="no file of exported messages"):

@@ -126,9 +126,8 @@ class _Counter:
 
 
 def _tell(output: Output, done: str, place: str, report: ExchangeReport) -> None:
-    is_whole = not report.damaged_stream_count and not report.lost_entry_count
     if output.is_json:
-        output.json({done: place, "whole": is_whole} | asdict(report))
+        output.json({done: place, "whole": report.is_whole} | asdict(report))
     else:
         output.line(
             f"{done} {report.entry_count} entries of {report.stream_count} queues and documents, "
@@ -137,13 +136,15 @@ def _tell(output: Output, done: str, place: str, report: ExchangeReport) -> None
         if report.renumbered_stream_count:
             count = report.renumbered_stream_count
             output.line(f"{count} queues and documents have other sequences than before")
-        if not is_whole:
+        if not report.is_whole:
             output.line(
-                f"{report.lost_entry_count} entries of {report.damaged_stream_count} queues and "
-                "documents could not be read and were left behind",
+                "some of it could not be read and was left behind: "
+                f"{report.lost_entry_count} entries are missing, {report.skipped_line_count} lines "
+                f"were skipped, {report.damaged_stream_count} queues and documents and "
+                f"{report.damaged_file_count} files are damaged",
                 style="bold red",
             )
-            columns = ["queue or document", "what is wrong"]
-            output.table("damaged queues and documents", columns, report.damage)
-    if not is_whole:
+            columns = ["queue, document or file", "what is wrong"]
+            output.table("damage", columns, report.damage)
+    if not report.is_whole:
         raise typer.Exit(EXIT_INCOMPLETE)

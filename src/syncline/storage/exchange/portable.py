@@ -9,8 +9,8 @@
 
 What belongs to a stream follows its line and names it, so that an unreadable stream line does not
 give its entries to the stream before. Bodies and names are base64. The last line tells a whole file
-from one that was cut. `messages` counts the entries to come that are messages, at most, and exactly
-where `blocked` is true.
+from one that was cut or lacks lines: it counts the streams and the entries before it. `messages`
+counts the entries to come that are messages, at most, and exactly where `blocked` is true.
 """
 
 from typing import Annotated, Final, Literal
@@ -34,6 +34,8 @@ from syncline.values.ids import StreamId
 FORMAT_VERSION: Final = 1
 _LINE_BYTES_MAX: Final = limits.snapshot_bytes_max * 4 // 3 + 1024
 _WRITE_BYTES: Final = 1024 * 1024
+# A name that a line gives may be of any length; a report shows this much of it.
+_SHOWN_NAME_CHARACTERS: Final = 64
 _KINDS: Final = {"queue": StreamKind.QUEUE, "document": StreamKind.DOCUMENT}
 
 _Position = Annotated[int, msgspec.Meta(ge=0, le=limits.sequence_max)]
@@ -79,8 +81,8 @@ class _Cursor(_Line, tag="cursor", frozen=True):
 
 
 class _End(_Line, tag="end", frozen=True):
-    streams: int
-    entries: int
+    streams: _Position
+    entries: _Position
 
 
 _AnyLine = _Start | _Stream | _Entry | _Snapshot | _Cursor | _End
@@ -223,9 +225,17 @@ class _Reader:
         self._path = path
         self._head: StreamHead | None = None
         self._next = 1
-        self._flaws: list[str] = []
+        self._missing_count = 0
+        self._skipped_count = 0
         self._cursor_names: set[bytes] = set()
-        self._is_whole = False
+        # Lines of a stream that was not begun: their name for it, and how many came in a row.
+        self._stray_name = ""
+        self._stray_count = 0
+        # Of the whole file: what was used, lines that are of no stream, and what should be there.
+        self._stream_count = 0
+        self._entry_count = 0
+        self._nameless_count = 0
+        self._end: _End | None = None
 
     def read(self, file: File) -> None:
         is_started = False
@@ -235,12 +245,11 @@ class _Reader:
                 self._start(line)
                 is_started = True
             elif line is None or not self._take(line):
-                self._skip("a line cannot be used")
+                self._skip(line)
         if not is_started:
             self._start(None)
         self._end_stream()
-        if not self._is_whole:
-            self._report.add_damage(self._path, ["the file has no whole end"])
+        self._tell_of_file()
         self._writer.finish()
 
     def _start(self, line: _AnyLine | None) -> None:
@@ -254,12 +263,12 @@ class _Reader:
 
     def _take(self, line: _AnyLine) -> bool:
         """Use a line; False if it has no place."""
-        self._is_whole = False
+        self._end = None
         if isinstance(line, _Stream):
             self._end_stream()
             return self._begin(line)
         if isinstance(line, _End):
-            self._is_whole = True
+            self._end = line
             return True
         if self._head is None or isinstance(line, _Start) or line.stream != str(self._head.stream):
             return False
@@ -271,7 +280,9 @@ class _Reader:
                 if line.seq < self._next or len(line.body) > limits.entry_bytes_max:
                     return False
                 kind = EntryKind.QUOTA_MARKER if line.kind == "quota" else EntryKind.MESSAGE
+                self._missing_count += line.seq - self._next
                 self._next = line.seq + 1
+                self._entry_count += 1
                 self._writer.entry(Entry(line.seq, line.time_ms, line.body, kind))
             case _Snapshot():
                 too_long = len(line.body) > limits.snapshot_bytes_max
@@ -300,6 +311,7 @@ class _Reader:
             return False
         self._head = StreamHead(stream, kind, line.quota, line.first, line.blocked, line.messages)
         self._next = line.first
+        self._stream_count += 1
         self._writer.begin(self._head)
         return True
 
@@ -311,14 +323,61 @@ class _Reader:
         return True
 
     def _end_stream(self) -> None:
+        self._end_strays()
         if self._head is not None:
             self._writer.end()
-            self._report.add_damage(str(self._head.stream), self._flaws)
+            self._report.lost_entry_count += self._missing_count
+            flaws = _unusable(self._skipped_count)
+            if self._missing_count:
+                flaws.append(f"{self._missing_count} entries are missing")
+            self._report.add_damage(str(self._head.stream), flaws)
         self._head = None
-        self._flaws = []
+        self._missing_count = self._skipped_count = 0
         self._cursor_names = set()
 
-    def _skip(self, reason: str) -> None:
+    def _end_strays(self) -> None:
+        self._report.add_damage(self._stray_name, _unusable(self._stray_count))
+        self._stray_count = 0
+
+    def _skip(self, line: _AnyLine | None) -> None:
         self._report.skipped_line_count += 1
-        if not self._flaws:
-            self._flaws.append(reason)
+        name = _name_in(line)
+        if self._head is not None and name in (None, str(self._head.stream)):
+            self._skipped_count += 1
+        elif name is None:
+            self._nameless_count += 1
+        else:
+            if name != self._stray_name:
+                self._end_strays()
+            self._stray_name = name
+            self._stray_count += 1
+
+    def _tell_of_file(self) -> None:
+        """What cannot be said of a single stream."""
+        flaws = _unusable(self._nameless_count)
+        if self._end is None:
+            flaws.append("it has no whole end")
+        elif (self._end.streams, self._end.entries) != (self._stream_count, self._entry_count):
+            flaws.append(
+                f"it ends as one of {self._end.streams} streams and {self._end.entries} entries, "
+                f"of which {self._stream_count} and {self._entry_count} can be used"
+            )
+            # Those that a gap in their stream gave away are counted already.
+            missing_count = self._end.entries - self._entry_count
+            self._report.lost_entry_count = max(self._report.lost_entry_count, missing_count)
+        self._report.add_file_damage(self._path, flaws)
+
+
+def _name_in(line: _AnyLine | None) -> str | None:
+    """Whose line it is by its own words."""
+    match line:
+        case _Stream():
+            return line.id[:_SHOWN_NAME_CHARACTERS]
+        case _Entry() | _Snapshot() | _Cursor():
+            return line.stream[:_SHOWN_NAME_CHARACTERS]
+        case _Start() | _End() | None:
+            return None
+
+
+def _unusable(line_count: int) -> list[str]:
+    return [f"{line_count} lines cannot be used"] if line_count else []
