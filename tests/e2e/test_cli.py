@@ -383,8 +383,25 @@ def test_what_cannot_be_read_is_left_behind_and_said(cli: Cli, tmp_path: Path) -
     result = cli("export", tmp_path / "out", "--data", folder, "--json")
     assert result.code == 1
     assert (result.json["whole"], result.json["entry_count"]) == (False, 11)
+    assert result.json["lost_entry_count"] == 1
     shown = cli("export", tmp_path / "other", "--data", folder)
     assert "some of it could not be read and was left behind" in shown.out
+
+
+@pytest.mark.parametrize("layout", ["json-lines", "journal"])
+@pytest.mark.parametrize("kept_bytes", [0, 8_192])
+def test_an_export_of_a_log_that_lost_its_end_says_so(
+    cli: Cli, tmp_path: Path, layout: str, kept_bytes: int
+) -> None:
+    folder = make_folder(tmp_path / "data", message_count=20)
+    last = sorted((folder / "wal").glob("0*.wal"))[-1]
+    last.write_bytes(last.read_bytes()[:kept_bytes])
+    verified = cli("verify", folder, "--json").json
+    assert [each["queue"] for each in verified["damage"]] == [None]
+    result = cli("export", tmp_path / "out", "--data", folder, "--layout", layout, "--json")
+    assert (result.code, result.json["whole"]) == (1, False)
+    assert [place for place, _ in result.json["damage"]] == [verified["damage"][0]["file"]]
+    assert result.json["damaged_file_count"] == 1
 
 
 def test_an_import_says_what_its_source_lacks(cli: Cli, tmp_path: Path) -> None:

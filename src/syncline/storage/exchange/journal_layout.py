@@ -83,7 +83,7 @@ def export_journal_layout(
         random_bytes=random_bytes,
     )  # fmt: skip
     try:
-        copy_all(StoreSource(store), target, report, now_ms, progress)
+        copy_all(StoreSource(store, report), target, report, now_ms, progress)
     finally:
         target.close()
     return report
@@ -146,6 +146,10 @@ class JournalSource:
 
     def flaws(self, stream: StreamId) -> list[str]:
         return [f"{damage.file} at {damage.offset}: {damage.reason}" for damage in self._damage]
+
+    def file_flaws(self) -> Mapping[str, list[str]]:
+        # Every file belongs to a queue.
+        return {}
 
     def _current(self, stream: StreamId) -> tuple[OpenQueue, EntryReader]:
         queue, reader = self._queue, self._reader

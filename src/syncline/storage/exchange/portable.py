@@ -101,7 +101,7 @@ def export_messages(
     report = ExchangeReport()
     file = files.open(draft, create=True)
     try:
-        _write_all(StoreSource(store), _Output(file), report, progress)
+        _write_all(StoreSource(store, report), _Output(file), report, progress)
         file.sync()
     finally:
         file.close()
@@ -167,6 +167,8 @@ def _write_all(
             output.put(_Cursor(name, cursor, seq))
         report.stream_count += 1
         report.add_damage(name, source.flaws(head.stream))
+    for file, flaws in source.file_flaws().items():
+        report.add_file_damage(file, flaws)
     output.put(_End(report.stream_count, report.entry_count))
     output.flush()
 

@@ -189,6 +189,10 @@ class ReferenceSource:
     def flaws(self, stream: StreamId) -> list[str]:
         return self._current(stream).flaws
 
+    def file_flaws(self) -> Mapping[str, list[str]]:
+        # Every file belongs to a queue.
+        return {}
+
     def _messages(self, queue: _Queue) -> Iterator[ReferenceMessage | None]:
         """What the lines say; None for one that is no message."""
         for stretch in queue.stretches:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 
 from syncline.errors import ConfigError, CorruptionError, QuotaExceededError
-from syncline.storage.base import Entry, EntryKind, Snapshot, Store, StreamKind, commit
+from syncline.storage.base import Damage, Entry, EntryKind, Snapshot, Store, StreamKind, commit
 from syncline.storage.exchange.report import ExchangeReport, Progress
 from syncline.values import limits
 from syncline.values.ids import StreamId
@@ -66,6 +66,10 @@ class Source(Protocol):
         """What is wrong with a stream, once all of it was read."""
         ...
 
+    def file_flaws(self) -> Mapping[str, list[str]]:
+        """What else is wrong with the files, once all streams were read."""
+        ...
+
 
 def require_empty(target: Store) -> None:
     """Raises ConfigError for a store that holds anything."""
@@ -90,6 +94,8 @@ def copy_all(
             writer.cursor(name, seq)
         writer.end()
         report.add_damage(str(head.stream), source.flaws(head.stream))
+    for file, flaws in source.file_flaws().items():
+        report.add_file_damage(file, flaws)
     writer.finish()
 
 
@@ -215,8 +221,10 @@ class StreamWriter:
 class StoreSource:
     """Any store, read from its first stream to its last."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, report: ExchangeReport) -> None:
         self._store = store
+        self._report = report
+        self._told: set[Damage] = set()
 
     def heads(self) -> Iterator[StreamHead]:
         for stream in self._store.streams():
@@ -249,8 +257,16 @@ class StoreSource:
         return self._store.cursors(stream)
 
     def flaws(self, stream: StreamId) -> list[str]:
-        return [
-            f"{damage.file} at {damage.offset}: {damage.reason}"
-            for damage in self._store.damage()
-            if damage.stream == stream
-        ]
+        found = [each for each in self._store.damage() if each.stream == stream]
+        self._told.update(found)
+        self._report.lost_entry_count += sum(each.lost_count for each in found)
+        return [f"{each.file} at {each.offset}: {each.reason}" for each in found]
+
+    def file_flaws(self) -> Mapping[str, list[str]]:
+        """Of damage that names no stream, or one that is not there any more."""
+        flaws: dict[str, list[str]] = {}
+        for each in self._store.damage():
+            if each not in self._told:
+                self._report.lost_entry_count += each.lost_count
+                flaws.setdefault(each.file, []).append(f"at {each.offset}: {each.reason}")
+        return flaws
