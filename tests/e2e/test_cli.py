@@ -158,6 +158,53 @@ def test_verify_finds_damage_and_says_whose_it_is(cli: Cli, tmp_path: Path) -> N
     assert inspected.code == 0
 
 
+def damage_slot(folder: Path, queue: StreamId) -> None:
+    """Flip a bit of what the table knows of a queue, beside its id."""
+    (path,) = (folder / "table").iterdir()
+    data = bytearray(path.read_bytes())
+    data[data.index(bytes(queue)) + len(bytes(queue))] ^= 1
+    path.write_bytes(data)
+
+
+def test_a_queue_that_cannot_be_read_leaves_the_others_to_every_verb(
+    cli: Cli, tmp_path: Path
+) -> None:
+    folder = make_folder(tmp_path / "data", message_count=20)
+    damage_slot(folder, QUEUES[0])
+    lost = str(QUEUES[0])
+    verified = cli("verify", folder, "--json")
+    assert (verified.code, verified.json["entry_count"]) == (1, 38)
+    assert [each["queue"] for each in verified.json["damage"]] == [lost]
+    inspected = cli("inspect", folder, "--queues", "9", "--json").json
+    assert [each["queue"] for each in inspected["damage"]] == [lost]
+    assert inspected["counts"]["unreadable_count"] == 1
+    assert len(inspected["queues"]) == 2
+    assert "no damage is known" not in cli("inspect", folder).out
+    tailed = cli("tail", folder, "--json")
+    assert (tailed.code, len(tailed.out.splitlines())) == (1, 38)
+    assert lost in json.loads(tailed.error)["warning"]
+    assert lost in cli("tail", folder).error
+    assert cli("repair", folder).code == 1
+    for number, layout in enumerate(["json-lines", "journal"]):
+        out = tmp_path / f"out-{number}"
+        exported = cli("export", out, "--data", folder, "--layout", layout, "--json")
+        assert (exported.code, exported.json["whole"]) == (1, False)
+        assert [place for place, _ in exported.json["damage"]] == [lost]
+        assert (exported.json["stream_count"], exported.json["entry_count"]) == (2, 38)
+
+
+def test_a_router_lists_what_it_can_beside_a_queue_that_cannot_be_read(
+    cli: Cli, tmp_path: Path
+) -> None:
+    folder = make_folder(tmp_path / "data", message_count=20)
+    damage_slot(folder, QUEUES[0])
+    with running(folder) as router:
+        tailed = cli("tail", "--url", router.url, "--json")
+        assert (tailed.code, len(tailed.out.splitlines())) == (1, 38)
+        assert str(QUEUES[0]) in json.loads(tailed.error)["warning"]
+        assert cli("document", "list", "--url", router.url, "--json").code == 1
+
+
 def test_tail_prints_messages(cli: Cli, folder: Path) -> None:
     before = contents(folder)
     lines = [json.loads(line) for line in cli("tail", folder, "--json").out.splitlines()]

@@ -2,14 +2,13 @@
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from syncline.cli.folders import looked_at
 from syncline.cli.output import Output
 from syncline.errors import (
-    CorruptionError,
     RefusedError,
     StoreLockedError,
     UnknownDocumentError,
@@ -17,8 +16,9 @@ from syncline.errors import (
 )
 from syncline.server import document_views
 from syncline.server.open_document import DocumentOptions, load
-from syncline.storage.base import Store, StreamKind
+from syncline.storage.base import Damage, Store, StreamKind
 from syncline.storage.documents import stream_of
+from syncline.storage.inspection import state_or_damage
 from syncline.storage.stored_documents import StoredDocument, stored_document
 from syncline.values import limits
 from syncline.values.ids import StreamId
@@ -29,7 +29,14 @@ class StreamCounts:
     queue_count: int = 0
     document_count: int = 0
     # Neither is known: what the store has of them fails its check.
-    unreadable_count: int = 0
+    unreadable: list[Damage] = field(default_factory=list[Damage])
+
+    def facts(self) -> dict[str, int]:
+        return {
+            "queue_count": self.queue_count,
+            "document_count": self.document_count,
+            "unreadable_count": len(self.unreadable),
+        }
 
 
 @contextmanager
@@ -51,16 +58,15 @@ def walk(store: Store, counts: StreamCounts) -> Iterator[StoredDocument | None]:
 
 def count_stream(store: Store, stream: StreamId, counts: StreamCounts) -> StreamKind | None:
     """The kind of a stream, counted; None if it cannot be read."""
-    try:
-        kind = store.state(stream).kind
-    except CorruptionError:
-        counts.unreadable_count += 1
+    state = state_or_damage(store, stream)
+    if isinstance(state, Damage):
+        counts.unreadable.append(state)
         return None
-    if kind is StreamKind.DOCUMENT:
+    if state.kind is StreamKind.DOCUMENT:
         counts.document_count += 1
     else:
         counts.queue_count += 1
-    return kind
+    return state.kind
 
 
 def read_documents(output: Output, store: Store) -> tuple[list[StoredDocument], StreamCounts]:

@@ -83,11 +83,13 @@ def list_documents(
 
 def _list_stored(output: Output, client: RouterClient) -> None:
     documents: list[dict[str, Any]] = []
+    has_unreadable = False
     after: str | None = ""
     while after is not None:
         behind = f"&after={after}" if after else ""
         page = client.get(f"/api/documents?view=stored&count={_PAGE_COUNT}{behind}")
         documents += page["documents"]
+        has_unreadable = has_unreadable or bool(page.get("unreadable"))
         after = page["after"]
     documents.sort(key=lambda each: (each["name"] is None, each["name"] or each["stream"]))
     if output.is_json:
@@ -101,7 +103,7 @@ def _list_stored(output: Output, client: RouterClient) -> None:
             rows.append([name, *facts, each["readers"] if each["is_open"] else "-"])
         shown = ["name", "kind", "head", "first", "snapshot", "bytes", "readers"]
         output.table(f"documents: {len(rows)}", shown, rows)
-    if any(each["name"] is None for each in documents):
+    if has_unreadable or any(each["name"] is None for each in documents):
         output.note("some of the folder is damaged; the router's log says where")
         raise typer.Exit(EXIT_INCOMPLETE)
 
@@ -113,7 +115,7 @@ def _list_folder(output: Output, folder: Path) -> None:
         output.json({"documents": [listed_facts(each) for each in documents]})
     else:
         print_listed(output, documents)
-    if counts.unreadable_count or any(each.name is None for each in documents):
+    if counts.unreadable or any(each.name is None for each in documents):
         output.note("some of the folder is damaged; `syncline verify` says where")
         raise typer.Exit(EXIT_INCOMPLETE)
 

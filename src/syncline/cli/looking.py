@@ -32,7 +32,7 @@ from syncline.server.health import damage_facts
 from syncline.storage.base import Damage, Store, StreamKind
 from syncline.storage.copies import MANIFEST_NAME, check_copy, folder_bytes, read_manifest
 from syncline.storage.files import DiskFiles
-from syncline.storage.inspection import Findings, read_everything, report
+from syncline.storage.inspection import Findings, read_everything, report, with_unreadable
 from syncline.storage.life import Life, log_id, read_lives
 from syncline.storage.stored_documents import StoredDocument
 from syncline.values.ids import StreamId
@@ -57,9 +57,10 @@ def inspect(
     output = Output(is_json=is_json)
     with looked_at(folder) as store:
         kept, counts = _documents(output, store, is_wanted=documents)
-        listed = list(islice(_queues(store), queues))
+        listed, unreadable = _queues(store, queues)
         # Last: what the walk has met is part of it.
         about = report(found.kind, store)
+    met = unreadable if counts is None else counts.unreadable
     head: dict[str, object] = {
         "folder": whole_path(folder),
         "kind": found.kind,
@@ -69,13 +70,13 @@ def inspect(
     lives, damaged_life = _read_lives(folder)
     if lives:
         head |= {"log_id": log_id(found.store_id, lives).hex(), "restores": len(lives)}
-    about = replace(about, damage=(*about.damage, *damaged_life))
+    about = replace(about, damage=(*with_unreadable(about.damage, met), *damaged_life))
     damage = [damage_facts(each) for each in about.damage]
     if is_json:
         output.json(
             head
             | {"stats": asdict(about.stats), "details": about.details}
-            | {"counts": None if counts is None else asdict(counts)}
+            | {"counts": None if counts is None else counts.facts()}
             | {"damage": damage, "queues": listed}
             | ({"documents": [listed_facts(each) for each in kept]} if documents else {})
         )
@@ -115,15 +116,18 @@ def _count_facts(stream_count: int, counts: StreamCounts | None) -> dict[str, ob
     if counts is None:
         return {"queues and documents": f"{stream_count} (--documents counts them apart)"}
     facts: dict[str, object] = {"queues": counts.queue_count, "documents": counts.document_count}
-    return facts | ({"unreadable": counts.unreadable_count} if counts.unreadable_count else {})
+    return facts | ({"unreadable": len(counts.unreadable)} if counts.unreadable else {})
 
 
-def _queues(store: Store) -> Iterator[dict[str, object]]:
-    return (
+def _queues(store: Store, count: int) -> tuple[list[dict[str, object]], list[Damage]]:
+    """The first `count` queues, and what could not be read on the way to them."""
+    counts = StreamCounts()
+    queues = (
         _queue_facts(store, stream)
         for stream in store.streams()
-        if count_stream(store, stream, StreamCounts()) is StreamKind.QUEUE
+        if count_stream(store, stream, counts) is StreamKind.QUEUE
     )
+    return list(islice(queues, count)), counts.unreadable
 
 
 def _queue_facts(store: Store, stream: StreamId) -> dict[str, object]:
@@ -258,14 +262,24 @@ def tail(
     """Print messages of a queue, or of all, from a data folder or a running router."""
     wanted = [StreamId.parse(text) for text in queue or []]
     output = Output(is_json=is_json)
-    if url is not None:
-        lines = read_router(RouterClient(url), wanted, from_seq, follow=follow)
-        _print_lines(output, islice(lines, count))
-        return
-    if follow:
+    if url is None and follow:
         raise typer.BadParameter("--follow needs --url: nobody writes to a folder that is read")
-    with looked_at(folder) as store:
-        _print_lines(output, islice(read_folder(store, wanted, from_seq), count))
+    unreadable: set[str] = set()
+
+    def leave_out(queue: str) -> None:
+        # A router is asked for its queues again and again.
+        if queue not in unreadable:
+            output.warn(f"{queue} cannot be read and is left out; `syncline verify` says why")
+        unreadable.add(queue)
+
+    if url is not None:
+        lines = read_router(RouterClient(url), wanted, from_seq, leave_out, follow=follow)
+        _print_lines(output, islice(lines, count))
+    else:
+        with looked_at(folder) as store:
+            _print_lines(output, islice(read_folder(store, wanted, from_seq, leave_out), count))
+    if unreadable:
+        raise typer.Exit(EXIT_DAMAGED)
 
 
 def _print_lines(output: Output, lines: Iterator[Printed]) -> None:

@@ -54,6 +54,12 @@ class Output:
         if not self.is_json:
             Console(stderr=True, highlight=False, soft_wrap=True, emoji=False).print(escape(text))
 
+    def warn(self, text: str) -> None:
+        """As `note`, and for programs too: what they were given is not all of it."""
+        if self.is_json:
+            sys.stderr.write(msgspec.json.encode({"warning": text}).decode() + "\n")
+        self.note(text)
+
     def facts(self, title: str, facts: Mapping[str, object]) -> None:
         """Names and values, one pair a line."""
         table = Table(title=title, title_justify="left", show_header=False, box=None)

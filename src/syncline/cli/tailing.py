@@ -1,13 +1,14 @@
 """Where `tail` gets its messages: a store that is looked at, or a running router."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from urllib.parse import urlencode
 
 import msgspec
 
 from syncline.cli.router_client import RouterClient
-from syncline.storage.base import Store
+from syncline.storage.base import Damage, Store
+from syncline.storage.inspection import state_or_damage
 from syncline.values import limits
 from syncline.values.ids import StreamId
 
@@ -33,9 +34,19 @@ class _Message(msgspec.Struct):
     body: bytes
 
 
-def read_folder(store: Store, wanted: Sequence[StreamId], from_seq: int) -> Iterator[Printed]:
+def read_folder(
+    store: Store,
+    wanted: Sequence[StreamId],
+    from_seq: int,
+    on_unreadable: Callable[[str], None],
+) -> Iterator[Printed]:
+    """`on_unreadable` is told of queues that are left out."""
     for stream in wanted or store.streams():
-        seq = max(from_seq, store.state(stream).first)
+        state = state_or_damage(store, stream)
+        if isinstance(state, Damage):
+            on_unreadable(str(stream))
+            continue
+        seq = max(from_seq, state.first)
         while found := store.read(stream, seq, _READ_COUNT, limits.read_bytes_max):
             for entry in found:
                 kind = entry.kind.name.lower()
@@ -44,14 +55,19 @@ def read_folder(store: Store, wanted: Sequence[StreamId], from_seq: int) -> Iter
 
 
 def read_router(
-    client: RouterClient, wanted: Sequence[StreamId], from_seq: int, *, follow: bool
+    client: RouterClient,
+    wanted: Sequence[StreamId],
+    from_seq: int,
+    on_unreadable: Callable[[str], None],
+    *,
+    follow: bool,
 ) -> Iterator[Printed]:
-    """With `follow` it never ends by itself."""
+    """As `read_folder`; with `follow` it never ends by itself."""
     next_seqs: dict[str, int] = {}
     queues = [str(stream) for stream in wanted]
     while True:
         has_any = False
-        for queue in queues or _all_queues(client):
+        for queue in queues or _all_queues(client, on_unreadable):
             wait_ms = _WAIT_MS if follow and len(queues) == 1 else 0
             seq = next_seqs.get(queue, from_seq)
             for message in _messages(client, queue, seq, wait_ms):
@@ -64,11 +80,14 @@ def read_router(
             time.sleep(_PAUSE_SECONDS)
 
 
-def _all_queues(client: RouterClient) -> Iterator[str]:
+def _all_queues(client: RouterClient, on_unreadable: Callable[[str], None]) -> Iterator[str]:
     after: str | None = None
     while True:
         query = {"count": str(_PAGE_COUNT)} | ({"after": after} if after else {})
         page = client.get(f"/api/queues?{urlencode(query)}")
+        # A router of an earlier version does not say.
+        for queue in page.get("unreadable", ()):
+            on_unreadable(queue)
         yield from page["queues"]
         after = page["after"]
         if after is None:

@@ -137,8 +137,14 @@ class Api:
         start = None if after is None else StreamId.parse(after)
         page = await self._ready_queues().page(start, count)
         # A short page is the last one.
-        following = str(page[-1]) if len(page) == count else None
-        return json_answer({"queues": [str(stream) for stream in page], "after": following})
+        following = str(page.streams[-1]) if len(page.streams) == count else None
+        return json_answer(
+            {
+                "queues": [str(stream) for stream in page.streams],
+                "unreadable": [str(stream) for stream in page.unreadable],
+                "after": following,
+            }
+        )
 
     async def describe_queue(self, request: Request) -> Response:
         stream = _stream(request)

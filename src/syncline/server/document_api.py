@@ -52,11 +52,13 @@ class DocumentApi:
         count = min(number_in(request, "count", _PAGE_COUNT), _PAGE_COUNT_MAX)
         if count < 1:
             raise MalformedMessageError("count must be at least 1")
-        page = await documents.page(None if after is None else StreamId.parse(after), count)
+        start = None if after is None else StreamId.parse(after)
+        page, unreadable = await documents.page(start, count)
         # A short page is the last one.
         following = page[-1][0].stream if len(page) == count else None
         lines = [document_views.stored(*each) for each in page]
-        return json_answer({"documents": lines, "after": following})
+        names = [str(stream) for stream in unreadable]
+        return json_answer({"documents": lines, "unreadable": names, "after": following})
 
     async def describe(self, request: Request) -> Response:
         documents = self._ready()

@@ -551,18 +551,18 @@ class Documents:
 
     async def page(
         self, after: StreamId | None, count: int
-    ) -> list[tuple[StoredDocument, OpenDocument | None]]:
+    ) -> tuple[list[tuple[StoredDocument, OpenDocument | None]], list[StreamId]]:
         """The next `count` documents of the store in the order of their streams, and if open, as
-        what."""
-        streams = await page_of(self._store, StreamKind.DOCUMENT, after, count)
+        what; and streams between them that may be documents and cannot be read."""
+        page = await page_of(self._store, StreamKind.DOCUMENT, after, count)
         opened = {document.stream: document for document in self._open.values()}
         listed: list[tuple[StoredDocument, OpenDocument | None]] = []
-        for stream in streams:
+        for stream in page.streams:
             with suppress(UnknownQueueError):
                 listed.append((stored_document(self._store, stream), opened.get(stream)))
             # Each has its snapshot read for its name: others have their turn between them.
             await asyncio.sleep(0)
-        return listed
+        return listed, page.unreadable
 
     def find(self, name: str) -> OpenDocument | None:
         """Open it if it exists; it is let go of again unless somebody subscribes."""

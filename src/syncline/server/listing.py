@@ -6,30 +6,41 @@ while it does may or may not be there.
 
 import asyncio
 import heapq
+from dataclasses import dataclass, field
 from itertools import islice
 
 from syncline.errors import UnknownQueueError
-from syncline.storage.base import Store, StreamKind
+from syncline.storage.base import Damage, Store, StreamKind
+from syncline.storage.inspection import state_or_damage
 from syncline.values.ids import StreamId
 
 # Streams looked at in one turn of the loop.
 _LISTED_AT_ONCE = 1_024
 
 
-async def page_of(
-    store: Store, kind: StreamKind, after: StreamId | None, count: int
-) -> list[StreamId]:
+@dataclass(slots=True)
+class Page:
+    """Streams of a kind, and those between them whose kind cannot be read."""
+
+    streams: list[StreamId] = field(default_factory=list[StreamId])
+    unreadable: list[StreamId] = field(default_factory=list[StreamId])
+
+
+async def page_of(store: Store, kind: StreamKind, after: StreamId | None, count: int) -> Page:
     """The next `count` streams of a kind; less than that are the last ones."""
-    found: list[StreamId] = []
+    page = Page()
     last = after
-    while len(found) < count:
+    while len(page.streams) < count:
         streams = await _next_streams(store, last, count)
         if not streams:
             break
         # Asking for the state of each stream would bring all of them into memory.
-        found += [each for each in streams if _is_of(store, each, kind)]
+        for stream in streams:
+            _look(store, stream, kind, page)
+            if len(page.streams) == count:
+                break
         last = streams[-1]
-    return found[:count]
+    return page
 
 
 async def _next_streams(store: Store, after: StreamId | None, count: int) -> list[StreamId]:
@@ -49,9 +60,13 @@ async def _next_streams(store: Store, after: StreamId | None, count: int) -> lis
     return nearest
 
 
-def _is_of(store: Store, stream: StreamId, kind: StreamKind) -> bool:
+def _look(store: Store, stream: StreamId, kind: StreamKind, page: Page) -> None:
     try:
-        return store.state(stream).kind is kind
+        state = state_or_damage(store, stream)
     except UnknownQueueError:
         # Deleted since it was seen.
-        return False
+        return
+    if isinstance(state, Damage):
+        page.unreadable.append(stream)
+    elif state.kind is kind:
+        page.streams.append(stream)

@@ -24,7 +24,7 @@ from syncline.errors import (
 )
 from syncline.server.committer import Committer
 from syncline.server.events import Events
-from syncline.server.listing import page_of
+from syncline.server.listing import Page, page_of
 from syncline.storage.applying import stage
 from syncline.storage.base import Entry, Store, StreamKind, StreamState
 from syncline.values import limits
@@ -175,7 +175,7 @@ class Queues:
     def state(self, stream: StreamId) -> StreamState:
         return self._store.state(stream)
 
-    async def page(self, after: StreamId | None, count: int) -> list[StreamId]:
+    async def page(self, after: StreamId | None, count: int) -> Page:
         """The next `count` queues in the order of their ids."""
         return await page_of(self._store, StreamKind.QUEUE, after, count)
 

@@ -1,12 +1,12 @@
 """What tools need of a store beyond its contract, and what the contract alone can tell them."""
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from syncline.errors import CorruptionError
-from syncline.storage.base import Damage, Store, StoreStats
+from syncline.storage.base import Damage, Store, StoreStats, StreamState
 from syncline.values import limits
 from syncline.values.ids import StreamId
 from syncline.values.limits import MIB
@@ -70,24 +70,50 @@ def report(kind: str, store: Store) -> StoreReport:
     return StoreReport(kind, store.stats(), details, tuple(store.damage()))
 
 
+def state_or_damage(store: Store, stream: StreamId) -> StreamState | Damage:
+    """The state of a stream, or why it cannot be read: for whoever goes on with the others.
+
+    Raises UnknownQueueError.
+    """
+    try:
+        return store.state(stream)
+    except CorruptionError as error:
+        return Damage(error.file, error.offset, error.reason, stream)
+
+
 def read_everything(store: Store) -> Generator[tuple[int, int], None, Findings]:
     """Read every stream whole and check what is sealed; yields streams and bytes of each step."""
     stream_count = entry_count = payload_bytes = missing_count = 0
+    unreadable: list[Damage] = []
     for stream in store.streams():
-        entries, size, missing = _read_stream(store, stream)
         stream_count += 1
+        state = state_or_damage(store, stream)
+        if isinstance(state, Damage):
+            unreadable.append(state)
+            yield 1, 0
+            continue
+        entries, size, missing = _read_stream(store, stream, state)
         entry_count += entries
         payload_bytes += size
         missing_count += missing
         yield 1, size
     while scrubbed := store.scrub(_SCRUB_BYTES):
         yield 0, scrubbed
-    return Findings(stream_count, entry_count, payload_bytes, missing_count, tuple(store.damage()))
+    damage = with_unreadable(store.damage(), unreadable)
+    return Findings(stream_count, entry_count, payload_bytes, missing_count, damage)
 
 
-def _read_stream(store: Store, stream: StreamId) -> tuple[int, int, int]:
+def with_unreadable(known: Sequence[Damage], unreadable: Sequence[Damage]) -> tuple[Damage, ...]:
+    """What a store knows to be damaged, and the streams whose state could not be read.
+
+    A store that checks its files may have found some of these by itself.
+    """
+    found = {(each.file, each.stream) for each in known}
+    return (*known, *(each for each in unreadable if (each.file, each.stream) not in found))
+
+
+def _read_stream(store: Store, stream: StreamId, state: StreamState) -> tuple[int, int, int]:
     """Entries read, their bytes, and how many that should be there are not."""
-    state = store.state(stream)
     count = size = 0
     seq = state.first
     while seq < state.next:

@@ -223,9 +223,9 @@ async def test_lists_are_paged(rig: Rig) -> None:
     client = rig.client()
     made = [(await client.post("/api/queues", json={})).json()["queue"] for _ in range(3)]
     first = (await client.get("/api/queues", params={"count": 2})).json()
-    assert first == {"queues": made[:2], "after": made[1]}
+    assert first == {"queues": made[:2], "unreadable": [], "after": made[1]}
     last = (await client.get("/api/queues", params={"count": 2, "after": made[1]})).json()
-    assert last == {"queues": made[2:], "after": None}
+    assert last == {"queues": made[2:], "unreadable": [], "after": None}
 
 
 async def test_a_full_disk_is_507_and_reading_goes_on(rig: Rig) -> None:

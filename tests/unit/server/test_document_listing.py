@@ -7,8 +7,9 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 
+from syncline.errors import CorruptionError
 from syncline.server.document_api import DocumentApi
-from syncline.storage.base import StreamKind
+from syncline.storage.base import StreamKind, StreamState
 from syncline.storage.documents import stream_of
 from syncline.values.ids import StreamId
 from tests.unit.server.documents_rig import DocumentsRig, identifier, open_memory
@@ -75,6 +76,26 @@ async def test_a_document_of_which_nothing_is_durable_is_listed_by_its_name(
 ) -> None:
     rig.subscribed("a", "new", kind="json")
     assert [line["name"] for line in (await pages(rig, 10))[0]] == ["new"]
+
+
+async def test_a_stream_that_cannot_be_read_does_not_hide_the_others(
+    rig: DocumentsRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in NAMES[:3]:
+        rig.subscribed("a", name, kind="json")
+    await rig.settle()
+    state = rig.store.state
+
+    def damaged(stream: StreamId) -> StreamState:
+        if stream == stream_of(NAMES[1]):
+            raise CorruptionError("table", 0, "a slot fails its checksum")
+        return state(stream)
+
+    monkeypatch.setattr(rig.store, "state", damaged)
+    page, unreadable = await rig.documents.page(None, 10)
+    assert {document.name for document, _ in page} == {NAMES[0], NAMES[2]}
+    assert unreadable == [stream_of(NAMES[1])]
+    assert [len(each) for each in await pages(rig, 10)] == [2]
 
 
 async def test_connections_are_counted_not_their_subscriptions(rig: DocumentsRig) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from syncline.core.queue import read_request
 from syncline.errors import (
+    CorruptionError,
     QueueExistsError,
     QuotaExceededError,
     StoreBusyError,
@@ -16,7 +17,8 @@ from syncline.errors import (
     UnexpectedMessageError,
     UnknownQueueError,
 )
-from syncline.storage.base import Batch, EntryKind, StreamKind
+from syncline.server.listing import Page
+from syncline.storage.base import Batch, EntryKind, StreamKind, StreamState
 from syncline.values.ids import StreamId
 from tests.unit.server.conftest import Rig
 
@@ -255,8 +257,25 @@ async def test_pages_are_in_order_and_hold_queues_only(rig: Rig) -> None:
     created = [await rig.queues.create(None, None) for _ in range(5)]
     rig.store.create(StreamId(b"d" * 24), StreamKind.DOCUMENT, 0, 1)
     first = await rig.queues.page(None, 3)
-    assert first == created[:3]
-    assert await rig.queues.page(first[-1], 3) == created[3:]
+    assert first == Page(created[:3])
+    assert await rig.queues.page(first.streams[-1], 3) == Page(created[3:])
+
+
+async def test_a_page_goes_on_past_what_cannot_be_read(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    created = [await rig.queues.create(None, None) for _ in range(5)]
+    state = rig.store.state
+
+    def damaged(stream: StreamId) -> StreamState:
+        if stream in (created[1], created[4]):
+            raise CorruptionError("table", 0, "a slot fails its checksum")
+        return state(stream)
+
+    monkeypatch.setattr(rig.store, "state", damaged)
+    first = await rig.queues.page(None, 2)
+    assert first == Page([created[0], created[2]], [created[1]])
+    assert await rig.queues.page(first.streams[-1], 2) == Page([created[3]], [created[4]])
 
 
 async def test_listing_looks_at_so_many_queues_in_a_turn(
@@ -286,7 +305,7 @@ async def test_listing_looks_at_so_many_queues_in_a_turn(
     watching = asyncio.create_task(watch())
     page = await rig.queues.page(sorted(listed)[4], 30)
     watching.cancel()
-    assert page == sorted(listed)[5:35]
+    assert page == Page(sorted(listed)[5:35])
     assert len(seen) == 120
     assert most_in_a_turn == 7
 
@@ -297,4 +316,4 @@ async def test_a_queue_that_is_deleted_while_it_is_listed_is_left_out(
     kept = await rig.queues.create(None, None)
     gone = StreamId(b"gone" * 6)
     monkeypatch.setattr(rig.store, "streams", lambda: iter([gone, kept]))
-    assert await rig.queues.page(None, 10) == [kept]
+    assert await rig.queues.page(None, 10) == Page([kept])

@@ -2,7 +2,10 @@
 
 from collections.abc import Generator
 
-from syncline.storage.base import StreamKind, commit
+import pytest
+
+from syncline.errors import CorruptionError
+from syncline.storage.base import Damage, StreamKind, StreamState, commit
 from syncline.storage.files import DiskFiles
 from syncline.storage.inspection import BacksUp, Findings, read_everything, report
 from syncline.storage.log.store import LogStore
@@ -45,6 +48,31 @@ def test_what_should_be_there_and_is_not_is_counted() -> None:
     store.append(stream, b"not seen", 1)
     findings = run_out(read_everything(store))
     assert (findings.entry_count, findings.missing_count, findings.is_whole) == (1, 1, False)
+
+
+def test_a_stream_that_cannot_be_read_is_damage_and_the_others_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = MemoryStore.open("x", DiskFiles(), StoreOptions(), now_ms=1, random_bytes=bytes)
+    streams = [StreamId(bytes([number]) * 24) for number in (1, 2, 3)]
+    for stream in streams:
+        store.create(stream, StreamKind.QUEUE, 0, 1)
+        store.append(stream, b"12345", 1)
+    commit(store)
+    state = store.state
+
+    def damaged(stream: StreamId) -> StreamState:
+        if stream == streams[1]:
+            raise CorruptionError("table", 64, "a slot fails its checksum")
+        return state(stream)
+
+    monkeypatch.setattr(store, "state", damaged)
+    lost = Damage("table", 64, "a slot fails its checksum", streams[1])
+    findings = run_out(read_everything(store))
+    assert findings == Findings(3, 2, 10, 0, (lost,))
+    # A store that has noticed by itself does not make it two.
+    monkeypatch.setattr(store, "damage", lambda: [lost])
+    assert run_out(read_everything(store)).damage == (lost,)
 
 
 def test_a_report_has_the_facts_that_a_store_offers() -> None:

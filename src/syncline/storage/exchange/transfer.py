@@ -15,6 +15,7 @@ from typing import Final, Protocol, runtime_checkable
 from syncline.errors import ConfigError, CorruptionError, QuotaExceededError
 from syncline.storage.base import Damage, Entry, EntryKind, Snapshot, Store, StreamKind, commit
 from syncline.storage.exchange.report import ExchangeReport, Progress
+from syncline.storage.inspection import state_or_damage
 from syncline.values import limits
 from syncline.values.ids import StreamId
 
@@ -228,7 +229,12 @@ class StoreSource:
 
     def heads(self) -> Iterator[StreamHead]:
         for stream in self._store.streams():
-            state = self._store.state(stream)
+            state = state_or_damage(self._store, stream)
+            if isinstance(state, Damage):
+                # Nobody knows what it held, so it is left out and not written as an empty one.
+                self._told.add(state)
+                self._report.add_damage(str(stream), [_flaw(state)])
+                continue
             message_count = state.unread_count
             if state.is_blocked:
                 message_count = sum(
@@ -260,7 +266,7 @@ class StoreSource:
         found = [each for each in self._store.damage() if each.stream == stream]
         self._told.update(found)
         self._report.lost_entry_count += sum(each.lost_count for each in found)
-        return [f"{each.file} at {each.offset}: {each.reason}" for each in found]
+        return [_flaw(each) for each in found]
 
     def file_flaws(self) -> Mapping[str, list[str]]:
         """Of damage that names no stream, or one that is not there any more."""
@@ -270,3 +276,7 @@ class StoreSource:
                 self._report.lost_entry_count += each.lost_count
                 flaws.setdefault(each.file, []).append(f"at {each.offset}: {each.reason}")
         return flaws
+
+
+def _flaw(damage: Damage) -> str:
+    return f"{damage.file} at {damage.offset}: {damage.reason}"
