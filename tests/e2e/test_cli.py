@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from syncline.cli import keeping, main
+from syncline.cli import exchanging, keeping, main
 from syncline.errors import DeviceError
-from syncline.storage.base import StreamKind, commit, run_jobs
+from syncline.storage.base import Store, StreamKind, commit, run_jobs
 from syncline.storage.files import DiskFiles
 from syncline.storage.opening import open_store
 from syncline.storage.options import StoreOptions
@@ -479,6 +479,40 @@ def test_an_import_says_what_its_source_lacks(cli: Cli, tmp_path: Path) -> None:
         shown = cli("import", source, "--data", tmp_path / f"again-{number}")
         assert shown.code == 1
         assert f"{12 - entry_count} entries are missing" in shown.out
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_what_was_imported_by_half_is_no_data_folder(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
+) -> None:
+    folder = make_folder(tmp_path / "data")
+    assert cli("export", tmp_path / "out", "--data", folder).code == 0
+
+    def cut_off(path: str, target: Store, *_: object, **__: object) -> None:
+        target.create(QUEUES[0], StreamKind.QUEUE, 0, 1)
+        commit(target)
+        raise DeviceError(path, "reading", "it was cut off")
+
+    half = tmp_path / "half"
+    monkeypatch.setattr(exchanging, "import_detected", cut_off)
+    assert cli("import", tmp_path / "out", "--data", half, "--store", store).code == 2
+    monkeypatch.undo()
+    before = contents(half)
+    for words in (
+        ["inspect", half],
+        ["verify", half],
+        ["tail", half],
+        ["repair", half, "--apply"],
+        ["backup", tmp_path / "copy", "--data", half],
+        ["export", tmp_path / "more", "--data", half],
+        ["import", half, "--data", tmp_path / "made"],
+        ["import", tmp_path / "out", "--data", half],
+        ["serve", "--data", half, "--port", "0"],
+    ):
+        refused = run_cli(*map(str, words))
+        assert refused.returncode == 2, words
+        assert "cut short; remove it and start that again" in " ".join(refused.stderr.split())
+    assert contents(half) == before
 
 
 def test_what_is_no_export_is_not_imported(cli: Cli, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from syncline.errors import (
     ConfigError,
+    DeviceError,
     ForeignFolderError,
     NewerFormatError,
     QuotaExceededError,
@@ -27,6 +28,7 @@ from syncline.storage.exchange import (
     transfer,
 )
 from syncline.storage.files import DiskFiles, Files
+from syncline.storage.folder import read_format
 from syncline.storage.journal.store import JournalStore
 from syncline.storage.log.store import LogStore
 from syncline.storage.memory import MemoryStore
@@ -171,6 +173,29 @@ def test_only_what_is_durable_is_exported(tmp_path: Path) -> None:
     source.append(stream_id(1), b"staged", 1)
     path = str(tmp_path / "messages.jsonl")
     assert export_messages(source, path, FILES).entry_count == 1
+
+
+def test_a_folder_is_no_store_before_its_export_ended(tmp_path: Path) -> None:
+    source = opened("memory", "source", SimulatedFiles())
+    fill(source)
+    folder = tmp_path / "exported"
+
+    def cut_off(report: ExchangeReport) -> None:
+        raise DeviceError(str(folder), "writing", "it was cut off")
+
+    with pytest.raises(DeviceError):
+        export_journal_layout(
+            source, str(folder), FILES, OPTIONS, now_ms=1, random_bytes=Random(2).randbytes,
+            progress=cut_off,
+        )  # fmt: skip
+    assert (folder / "messages").is_dir(), "some of it is there"
+    for look in (
+        lambda: opened("journal", folder),
+        lambda: detect_layout(str(folder), FILES),
+        lambda: read_format(str(folder), FILES),
+    ):
+        with pytest.raises(ForeignFolderError, match="cut short; remove it"):
+            look()
 
 
 # Sequences in a store that counts from 1 only.

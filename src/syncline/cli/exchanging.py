@@ -13,10 +13,10 @@ import typer
 from syncline.cli.folders import (
     DEFAULT_FOLDER,
     clock_ms,
+    filled,
     format_of,
     looked_at,
     whole_path,
-    worked_on,
 )
 from syncline.cli.output import Bar, JsonFlag, Output, bytes_text
 from syncline.storage.base import run_jobs
@@ -94,7 +94,7 @@ def import_(
     output = Output(is_json=is_json)
     # Before anything is made: a source that is none leaves no folder behind.
     detect_layout(whole_path(source), DiskFiles())
-    with worked_on(folder, store_kind) as store, _counted(output, "importing", None) as progress:
+    with filled(folder, store_kind) as store, _counted(output, "importing", None) as progress:
 
         def keep_up(report: ExchangeReport) -> None:
             # Nobody else does the upkeep here, and the log needs it to take more.

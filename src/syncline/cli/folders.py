@@ -9,13 +9,14 @@ from typing import Annotated
 
 import typer
 
-from syncline.errors import ForeignFolderError
+from syncline.errors import ConfigError, ForeignFolderError
 from syncline.storage.base import Store
 from syncline.storage.files import DiskFiles
 from syncline.storage.folder import FolderFormat, read_format
 from syncline.storage.opening import open_store
 from syncline.storage.options import StoreOptions
 from syncline.storage.overlay import OverlayFiles
+from syncline.storage.unfinished import UnfinishedFiles
 
 DEFAULT_FOLDER = Path("syncline-data")
 
@@ -74,3 +75,23 @@ def worked_on(folder: Path, kind: str = "auto") -> Generator[Store]:
         yield store
     finally:
         store.close()
+
+
+@contextmanager
+def filled(folder: Path, kind: str) -> Generator[Store]:
+    """A new store in `folder`, and none at all before it was filled to the end.
+
+    Raises ConfigError for a folder that holds a store, ForeignFolderError for any other in use.
+    """
+    path = whole_path(folder)
+    if read_format(path, DiskFiles()) is not None:
+        raise ConfigError(f"{folder} holds a store already; import into a new data folder")
+    files = UnfinishedFiles(DiskFiles(), path)
+    store = open_store(
+        kind, path, files, StoreOptions(), now_ms=clock_ms(), random_bytes=secrets.token_bytes
+    )
+    try:
+        yield store
+    finally:
+        store.close()
+    files.finish()

@@ -2,6 +2,7 @@
 
     <folder>/LOCK      held for the life of the process that works here
     <folder>/FORMAT    one line: `syncline <kind> <format version> <store id as hex>`
+    <folder>/FORMAT.unfinished    in its place while the folder is filled (`storage.unfinished`)
 
 - FORMAT appears whole or not at all: written beside its place, synced, renamed, the folder synced.
 - A folder that something else wrote is left as it was found, without so much as a lock file.
@@ -25,6 +26,7 @@ from syncline.storage.files import Files, Lock
 
 LOCK_NAME = "LOCK"
 FORMAT_NAME = "FORMAT"
+UNFINISHED_NAME = "FORMAT.unfinished"
 STORE_ID_BYTES = 16
 
 _FORMAT_DRAFT_NAME = "FORMAT.new"
@@ -81,8 +83,8 @@ def claim_folder(
 def read_format(folder: str, files: Files) -> FolderFormat | None:
     """Say what store the folder holds; None if it is missing or as good as empty.
 
-    Raises ForeignFolderError for anything that Syncline did not write, CorruptionError for a FORMAT
-    that cannot be read.
+    Raises ForeignFolderError for anything that Syncline did not write or wrote only half of,
+    CorruptionError for a FORMAT that cannot be read.
     """
     with _explained(folder):
         if not files.exists(folder):
@@ -92,6 +94,9 @@ def read_format(folder: str, files: Files) -> FolderFormat | None:
         names = files.list(folder)
         if FORMAT_NAME in names:
             return _parse_format(folder, _read_line(posixpath.join(folder, FORMAT_NAME), files))
+    if UNFINISHED_NAME in names:
+        reason = "an import or export into it was cut short; remove it and start that again"
+        raise ForeignFolderError(folder, reason)
     strange = [name for name in names if name not in _LEFTOVER_NAMES]
     if strange:
         raise ForeignFolderError(folder, f"it holds {strange[0]!r} and no {FORMAT_NAME} file")

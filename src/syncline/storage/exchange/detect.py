@@ -12,7 +12,7 @@ from syncline.storage.exchange.reference_folder import (
 )
 from syncline.storage.exchange.report import ExchangeReport, Progress, no_progress
 from syncline.storage.files import Files
-from syncline.storage.folder import FORMAT_NAME, read_format
+from syncline.storage.folder import FORMAT_NAME, UNFINISHED_NAME, read_format
 from syncline.storage.journal.store import STORE_KIND
 from syncline.values import limits
 
@@ -34,7 +34,7 @@ def detect_layout(path: str, files: Files) -> SourceLayout:
         if is_messages_file(path, files):
             return SourceLayout.MESSAGES
         raise ConfigError(f"{path} is no file of exported messages")
-    if files.exists(f"{path}/{FORMAT_NAME}"):
+    if any(files.exists(f"{path}/{name}") for name in (FORMAT_NAME, UNFINISHED_NAME)):
         found = read_format(path, files)
         if found is not None and found.kind == STORE_KIND:
             return SourceLayout.JOURNAL

@@ -21,6 +21,7 @@ from syncline.storage.journal.recovery import recover_queue
 from syncline.storage.journal.start import read_layouts
 from syncline.storage.journal.store import STORE_KIND, JournalStore
 from syncline.storage.options import StoreOptions
+from syncline.storage.unfinished import UnfinishedFiles
 from syncline.values.ids import StreamId
 
 _OPEN_FILE_COUNT_MAX: Final = 16
@@ -71,6 +72,7 @@ def export_journal_layout(
 ) -> ExchangeReport:
     """Write all that is durable in a store to a new data folder of the journal store.
 
+    It is one when this returns: what was cut short before that is refused by whoever opens it.
     Raises ConfigError if something is there already.
     """
     if files.exists(target_folder) and (
@@ -78,14 +80,16 @@ def export_journal_layout(
     ):
         raise ConfigError(f"{target_folder} is not empty; export to a new folder")
     report = ExchangeReport()
+    unfinished = UnfinishedFiles(files, target_folder)
     target = JournalStore.open(
-        target_folder, files, replace(options, is_durable=True), now_ms=now_ms,
+        target_folder, unfinished, replace(options, is_durable=True), now_ms=now_ms,
         random_bytes=random_bytes,
     )  # fmt: skip
     try:
         copy_all(StoreSource(store, report), target, report, now_ms, progress)
     finally:
         target.close()
+    unfinished.finish()
     return report
 
 

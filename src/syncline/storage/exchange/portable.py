@@ -200,13 +200,25 @@ def import_messages(
 
 
 def is_messages_file(path: str, files: Files) -> bool:
-    """Does the file begin like one of these?"""
+    """Does the file begin like one of these? Raises ConfigError for one of a later version."""
     file = files.open(path, writable=False)
     try:
         line = file.read(0, 256).partition(b"\n")[0]
     finally:
         file.close()
-    return isinstance(_parse(line), _Start)
+    start = _parse(line)
+    if not isinstance(start, _Start):
+        return False
+    _check_version(start, path)
+    return True
+
+
+def _check_version(start: _Start, path: str) -> None:
+    if start.version > FORMAT_VERSION:
+        raise ConfigError(
+            f"{path} has version {start.version}, this program reads {FORMAT_VERSION}; "
+            "import it with a later one"
+        )
 
 
 def _parse(line: bytes) -> _AnyLine | None:
@@ -257,11 +269,7 @@ class _Reader:
     def _start(self, line: _AnyLine | None) -> None:
         if not isinstance(line, _Start):
             raise ConfigError(f"{self._path} is no file of exported messages")
-        if line.version > FORMAT_VERSION:
-            raise ConfigError(
-                f"{self._path} has version {line.version}, this program reads {FORMAT_VERSION}; "
-                "import it with a later one"
-            )
+        _check_version(line, self._path)
 
     def _take(self, line: _AnyLine) -> bool:
         """Use a line; False if it has no place."""
