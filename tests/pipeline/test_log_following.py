@@ -1,13 +1,21 @@
 """A log that is read while its router works, seals and restarts: every record once, or in a gap."""
 
+import json
 import random
 from pathlib import Path
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes
 
 from syncline.pipeline.sources.folders import Tail, look_at, segment_path
 from syncline.pipeline.sources.rows import Unread
-from syncline.pipeline.sources.source import SourceOptions, available, planned, read_partition
+from syncline.pipeline.sources.source import (
+    LogStreamReader,
+    SourceOptions,
+    available,
+    planned,
+    read_partition,
+)
 from syncline.storage.base import commit
 from syncline.storage.files import DiskFiles
 from tests.pipeline.log_rows import Row, as_rows
@@ -132,3 +140,33 @@ def test_a_segment_whose_first_batch_was_never_written_does_not_close_the_one_be
     assert {(row[4], row[5]): row[-1] for row in follower.rows if row[2] == 1} == work.messages
     keys = [(row[0], row[1]) for row in follower.rows if row[2] >= 0]
     assert len(keys) == len(set(keys))
+
+
+@pytest.mark.parametrize("limit", [ReadAllAvailable(), ReadMaxBytes(1 << 20)])
+def test_an_offset_is_one_text_whatever_the_order_of_the_logs(
+    tmp_path: Path, limit: ReadLimit
+) -> None:
+    routers = [Router(tmp_path / str(seed), seed) for seed in (1, 2)]
+    for router in routers:
+        router.create(1)
+        router.append(1, 10)
+        router.stop()
+    chance = random.Random(1)
+    # Of logs that are not there at the moment: enough of them that some collide in a set.
+    starts = {chance.randbytes(16).hex(): 65_536 for _ in range(50)}
+    paths = json.dumps([router.folder for router in routers])
+    options = {"paths": paths, "tail": Tail.STOPPED, "starts": json.dumps(starts)}
+    reader = LogStreamReader(SourceOptions.of(options))
+    known = json.dumps(reader.latestOffset(reader.initialOffset(), limit))
+    assert list(json.loads(known)) == sorted(json.loads(known))
+    assert json.loads(known).keys() == starts.keys() | {router.store_id.hex() for router in routers}
+    for _ in range(5):
+        logs = list(json.loads(known).items())
+        chance.shuffle(logs)
+        assert json.dumps(reader.latestOffset(dict(logs), limit)) == known
+
+
+def test_where_a_stream_starts_is_one_text_too() -> None:
+    options = {"path": "data", "starts": '{"b": 2, "a": 1}'}
+    reader = LogStreamReader(SourceOptions.of(options))
+    assert json.dumps(reader.initialOffset()) == '{"a": 1, "b": 2}'

@@ -188,7 +188,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: dict[str, int] | None = None
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
-        return dict(self._options.starts)
+        return dict(sorted(self._options.starts.items()))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         return ReadMaxBytes(self._options.batch_bytes)
@@ -199,7 +199,9 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
         """A log that is not there at the moment keeps its place, and none ever goes back."""
         found = available(self._options) if self._target is None else self._target
-        ends = {log: max(start.get(log, 0), found.get(log, 0)) for log in {*start, *found}}
+        # Spark compares the text of offsets: in another order it would be a new one, without end.
+        logs = sorted({*start, *found})
+        ends = {log: max(start.get(log, 0), found.get(log, 0)) for log in logs}
         if isinstance(limit, ReadAllAvailable):
             return ends
         bytes_max = (
