@@ -1,7 +1,7 @@
 """`ingest`: every record once, what is missing with it, nothing that breaks an expectation."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pyspark.sql import SparkSession
@@ -11,11 +11,11 @@ from syncline.cli import keeping
 from syncline.errors import CommitConflictError, ExpectationError, ForeignFolderError
 from syncline.pipeline.frames import read_version, write_rows
 from syncline.pipeline.jobs import ingest as job
-from syncline.pipeline.jobs.ingest import ingest, source_name
+from syncline.pipeline.jobs.ingest import ends_of, ingest, source_name
 from syncline.pipeline.schemas import EVENTS
 from syncline.pipeline.sources.folders import Tail, look_at, segment_path
 from syncline.pipeline.sources.rows import Unread
-from syncline.pipeline.tables import Load, Table
+from syncline.pipeline.tables import LOG_NAME, Load, Table
 from syncline.storage.base import StreamKind, commit
 from syncline.storage.documents import encode_entry
 from syncline.storage.files import DiskFiles
@@ -250,3 +250,36 @@ def test_nothing_is_confirmed_that_did_not_land(
     with pytest.raises(CommitConflictError):
         ingest(spark, tmp_path / "tables", [router.folder])
     assert not (tmp_path / "data" / "archive" / "CONFIRMED").exists()
+
+
+def test_a_commit_that_a_crash_left_is_on_the_disk_before_it_is_confirmed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    router = Router(tmp_path / "data", archive_bytes_max=1 << 30)
+    router.create(1)
+    router.append(1, 300, 500)
+    router.seal()
+    router.stop()
+    tables, confirmed = tmp_path / "tables", tmp_path / "data" / "archive" / "CONFIRMED"
+    progress = {source_name(log): end for log, end in ends_of([router.folder]).items()}
+    synced: list[Path] = []
+
+    def note(descriptor: int) -> None:
+        if not confirmed.exists():
+            synced.append(Path(f"/proc/self/fd/{descriptor}").readlink())
+
+    def crash(step: str) -> None:
+        if step == "committed":
+            raise InterruptedError
+
+    with (
+        pytest.raises(InterruptedError),
+        Table(tables, EVENTS, crash).begin(progress) as load,
+    ):
+        load.commit({})
+    monkeypatch.setattr("os.fsync", note)
+    # All of it is in the table: there is nothing for Spark to do.
+    ingest(cast(SparkSession, None), tables, [router.folder])
+    assert confirmed.exists()
+    log = tables / EVENTS.name / LOG_NAME
+    assert {log, log / f"{1:020d}.json"} <= set(synced)

@@ -15,7 +15,7 @@ from syncline.errors import (
     TableError,
 )
 from syncline.pipeline.arrow import schema_of
-from syncline.pipeline.tables import STAGING_NAME, Load, Table, TableSpec, Version
+from syncline.pipeline.tables import LOG_NAME, STAGING_NAME, Load, Table, TableSpec, Version
 
 SPEC = TableSpec(
     "numbers",
@@ -222,7 +222,7 @@ def test_a_version_that_never_was_is_an_error(tmp_path: Path) -> None:
         table.version(7)
 
 
-@pytest.mark.parametrize("damage", ["garbage", "gone", "cut"])
+@pytest.mark.parametrize("damage", ["garbage", "empty", "gone", "cut"])
 def test_a_damaged_version_is_an_error_and_those_before_it_are_not(
     tmp_path: Path, damage: str
 ) -> None:
@@ -232,6 +232,8 @@ def test_a_damaged_version_is_an_error_and_those_before_it_are_not(
     log = table.path / "_delta_log" / f"{2:020d}.json"
     if damage == "garbage":
         log.write_text("{garbage")
+    elif damage == "empty":
+        log.write_bytes(b"")
     else:
         (added, *_) = [
             json.loads(line)["add"]["path"]
@@ -246,3 +248,70 @@ def test_a_damaged_version_is_an_error_and_those_before_it_are_not(
     with pytest.raises(TableError):
         table.version()
     assert numbers_of(table.version(1)) == [1, 1]
+
+
+def test_an_empty_commit_is_named_by_whoever_opens_the_table(tmp_path: Path) -> None:
+    table = Table(tmp_path, SPEC)
+    load_numbers(table, [1], 1)
+    load_numbers(table, [2], 2)
+    commits = sorted((table.path / LOG_NAME).glob("*.json"))
+    commits[1].write_bytes(b"")
+    for opened in (table.version, lambda: table.progress("source"), lambda: table.version(1)):
+        with pytest.raises(TableError, match=r"version 1 is empty .*00001\.json"):
+            opened()
+    with pytest.raises(TableError, match="version 1 is empty"), table.begin({}):
+        pass
+
+
+class Syncs:
+    """What was synced, in order: paths below `root`, and whether version `number` was there."""
+
+    def __init__(self, root: Path, number: int) -> None:
+        self._root = root
+        self._commit = root / SPEC.name / LOG_NAME / f"{number:020d}.json"
+        self.before: list[str] = []
+        self.after: list[str] = []
+
+    def note(self, descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink().relative_to(self._root)
+        (self.after if self._commit.exists() else self.before).append(str(path))
+
+
+def test_a_version_is_on_the_disk_with_all_names_when_it_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    syncs = Syncs(tmp_path, 1)
+    monkeypatch.setattr("os.fsync", syncs.note)
+    load_numbers(Table(tmp_path, SPEC), [1, 2, 3], 1)
+    log = f"numbers/{LOG_NAME}"
+    # The table was made; then the files, and last of all the folders that they are in.
+    assert set(syncs.before[:5]) == {".", "numbers", log, f"{log}/{0:020d}.json"}
+    assert [name.rpartition("/")[2] for name in syncs.before[5:7]] == [
+        "part.parquet",
+        "other.parquet",
+    ]
+    assert syncs.before[7:] == ["numbers", "numbers/day=2024-01-01", "numbers/day=2024-02-02"]
+    assert set(syncs.after) == {".", "numbers", log, f"{log}/{1:020d}.json"}
+
+
+def test_a_version_that_a_crash_left_is_on_the_disk_before_another_is_based_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(CrashError):
+        load_numbers(Table(tmp_path, SPEC, stopping_at(len(STEPS))), [1], 1)
+    syncs = Syncs(tmp_path, 1)
+    monkeypatch.setattr("os.fsync", syncs.note)
+    with Table(tmp_path, SPEC).begin({"source": 1}) as load:
+        assert load.is_done
+    log = f"numbers/{LOG_NAME}"
+    assert set(syncs.after) == {".", "numbers", log, f"{log}/{1:020d}.json"}
+
+
+def test_folders_that_lead_to_a_table_are_named_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    syncs = Syncs(tmp_path, 0)
+    monkeypatch.setattr("os.fsync", syncs.note)
+    with Table(tmp_path / "some" / "tables", SPEC).begin({}):
+        pass
+    assert syncs.before[:3] == ["some/tables", "some", "."]

@@ -8,6 +8,9 @@ A load goes: begin (which version is it based on?), write Parquet to the staging
 was written, move the files to their places, commit. Until then no reader sees anything of it.
 
 - The commit names the version it is based on. If another one landed meanwhile, this one does not.
+- Files and their names are on the disk before the commit names them, and so is the commit before
+  `commit` returns. What a crash left in between, the next load makes up for: a version is durable
+  before another is based on it. So whoever has begun a load may rely on what it is based on.
 - With the files it stores, for each source, how far the table has come (an application
   transaction). So a load that is repeated after it has landed is known, and does nothing.
 - A crash before the commit leaves files that no version names; `sweep` removes them.
@@ -18,7 +21,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -151,7 +154,8 @@ class Table:
     def begin(self, progress: Mapping[str, int]) -> Generator["Load"]:
         """A load that will bring each source as far as `progress` says.
 
-        Raises SchemaError if the table that is there has other columns.
+        The version that it is based on is durable. Raises SchemaError if the table that is there
+        has other columns.
         """
         found = self._open_or_create()
         is_done = all(
@@ -165,6 +169,15 @@ class Table:
             yield load
         finally:
             shutil.rmtree(load.folder, ignore_errors=True)
+
+    def sync_version(self, number: int) -> None:
+        """Durable on return, if those before it are: the commit and its name."""
+        log = self.path / LOG_NAME
+        # With some versions goes a checkpoint, from which readers start.
+        for path in [*log.glob(f"{number:020d}.*"), *log.glob("_last_checkpoint")]:
+            _sync(path)
+        for folder in (log, self.path, self.path.parent):
+            _sync(folder)
 
     def sweep(self, older_than_s: float, now_s: float) -> list[str]:
         """Remove what loads that were cut off have left, if it has not been touched since."""
@@ -184,17 +197,32 @@ class Table:
 
     def _open(self, number: int | None) -> DeltaTable:
         try:
-            return DeltaTable(self.path, version=number)
+            found = DeltaTable(self.path, version=number)
         except TableNotFoundError as error:
             raise TableError(self.spec.name, f"there is none in {self.path.parent}") from error
         except DeltaError as error:
             which = "its newest version" if number is None else f"version {number}"
             reason = str(error).splitlines()[0] if str(error) else "no reason given"
             raise TableError(self.spec.name, f"{which} cannot be read ({reason})") from error
+        self._check_commits(found.version())
+        return found
+
+    def _check_commits(self, newest: int) -> None:
+        """Raises TableError for an empty commit, which `deltalake` takes for one that adds nothing.
+
+        It is what a power cut leaves of a name whose contents did not reach the disk.
+        """
+        for path in sorted((self.path / LOG_NAME).glob("*.json")):
+            if path.stem.isdecimal() and int(path.stem) <= newest and path.stat().st_size == 0:
+                raise TableError(
+                    self.spec.name,
+                    f"the commit of version {int(path.stem)} is empty ({path}); "
+                    "if it is the newest, remove that file and run the job again",
+                )
 
     def _open_or_create(self) -> DeltaTable:
         if not self.exists():
-            self.path.mkdir(parents=True, exist_ok=True)
+            _make_folder(self.path)
             DeltaTable.create(
                 self.path,
                 Schema.from_arrow(self.spec.schema),
@@ -208,6 +236,7 @@ class Table:
                 f"the table {self.spec.name} in {self.path} has other columns than agreed: "
                 f"{_difference(there, self.spec.schema)}"
             )
+        self.sync_version(found.version())
         return found
 
     def _files(self, found: DeltaTable) -> Iterator[DataFile]:
@@ -263,7 +292,7 @@ class Load:
         replaces: Mapping[str, str] | None = None,
         row_count: int | None = None,
     ) -> int:
-        """Make what was written visible; returns the version.
+        """Make what was written visible; returns the version, which is durable then.
 
         `replaces` names a partition whose files go in the same moment. `row_count` is how many rows
         there ought to be. Raises ExpectationError, SchemaError, CommitConflictError, TableError;
@@ -282,6 +311,8 @@ class Load:
         for path, action in zip(staged, actions, strict=True):
             self._move(path, self.table.path / unquote(action.path))
             self._on_step("moved")
+        for folder in sorted(_folders_of(action.path for action in actions)):
+            _sync(self.table.path / folder)
         facts = {
             **lineage,
             "row_count": found,
@@ -290,7 +321,9 @@ class Load:
         }
         self._commit(actions, facts, replaces)
         self._on_step("committed")
-        return self.based_on + 1
+        version = self.based_on + 1
+        self.table.sync_version(version)
+        return version
 
     def _commit(
         self,
@@ -348,10 +381,31 @@ class Load:
         return AddAction(target, size, partition, 0, True, json.dumps(stats))
 
     def _move(self, staged: Path, target: Path) -> None:
-        with staged.open("rb") as file:
-            os.fsync(file.fileno())
+        _sync(staged)
         target.parent.mkdir(parents=True, exist_ok=True)
         staged.rename(target)
+
+
+def _sync(path: Path) -> None:
+    """A file, or the names in a folder, are on the device when this returns."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _make_folder(path: Path) -> None:
+    """With all that lead there; their names are durable on return."""
+    made = [each for each in (path, *path.parents) if not each.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for each in made:
+        _sync(each.parent)
+
+
+def _folders_of(paths: Iterable[str]) -> set[Path]:
+    """All that lead to these files, from the folder of the table on."""
+    return {folder for path in paths for folder in Path(unquote(path)).parents}
 
 
 def _partition_value(folder: str) -> tuple[str, str | None]:

@@ -115,7 +115,10 @@ def ingest(
 
 
 def _confirm(folders: Sequence[str], ends: Mapping[str, int]) -> None:
-    """Tell routers up to which segment everything is in the table. Only after the commit."""
+    """Tell routers up to which segment everything is in the table.
+
+    Only after the commit, or once a load has begun: what they let go of must be on the disk here.
+    """
     files = DiskFiles()
     for path in folders:
         archive = f"{path.rstrip('/')}/{ARCHIVE}"
