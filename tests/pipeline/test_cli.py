@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
+from syncline.cli import pipeline_documents
 from syncline.cli.main import app
 from syncline.errors import ConfigError, ForeignFolderError, TableError
 from syncline.pipeline import session
@@ -104,6 +105,23 @@ def test_what_is_no_setting_of_spark_is_refused(tmp_path: Path) -> None:
     words = ["pipeline", "digest", "some", "--tables", str(tmp_path), "--set", "memory=1g"]
     with pytest.raises(ConfigError, match="memory=1g"):
         CliRunner().invoke(app, words, catch_exceptions=False)
+
+
+def test_a_router_to_compare_with_is_named_by_its_option(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    named: list[tuple[str, ...]] = []
+
+    class Client:
+        def __init__(self, *words: str) -> None:
+            named.append(words)
+            raise ConfigError("that is enough")
+
+    monkeypatch.setattr(pipeline_documents, "RouterClient", Client)
+    words = ["pipeline", "compact", "--tables", str(tmp_path), "--check", "http://router"]
+    with pytest.raises(ConfigError):
+        CliRunner().invoke(app, words, catch_exceptions=False)
+    assert named == [("http://router", "--check")]
 
 
 def test_progress_tells_of_tasks_and_ends_with_the_job(spark: SparkSession) -> None:

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
+import msgspec
 import typer
 
 from syncline.cli.output import JsonFlag, Output
@@ -28,6 +29,15 @@ CheckOption = Annotated[
 ]
 
 
+class _Facts(msgspec.Struct):
+    incarnation: str
+
+
+class _State(msgspec.Struct):
+    seq: int
+    state: object
+
+
 def compacted(jobs: Jobs) -> dict[str, Any]:
     from syncline.pipeline.jobs.compact import compact
 
@@ -49,7 +59,7 @@ def compact(
 ) -> None:
     """Fold the updates of each document into its state, and compare it with the router's own."""
     output = Output(is_json=is_json)
-    client = RouterClient(check) if check is not None else None
+    client = RouterClient(check, "--check") if check is not None else None
     with open_jobs(tables, master, settings, output) as jobs:
         facts = compacted(jobs)
         if client is not None:
@@ -87,7 +97,10 @@ def _compared(jobs: Jobs, client: RouterClient) -> dict[str, Any]:
 
 
 def live_state(client: RouterClient, name: str) -> "LiveState | None":
-    """What the router has of a document now; None if it does not know it."""
+    """What the router has of a document now; None if it does not know it.
+
+    Raises LinkLostError, RefusedError, and MalformedMessageError for what no router answers.
+    """
     from syncline.pipeline.live_states import LiveState
 
     path = f"/api/documents/{quote(name, safe='')}"
@@ -96,4 +109,9 @@ def live_state(client: RouterClient, name: str) -> "LiveState | None":
         found = client.get(f"{path}?view=state")
     except UnknownDocumentError:
         return None
-    return LiveState(str(facts["incarnation"]), int(found["seq"]), found["state"])
+    try:
+        incarnation = msgspec.convert(facts, _Facts).incarnation
+        state = msgspec.convert(found, _State)
+    except msgspec.MsgspecError as error:
+        raise client.misunderstood() from error
+    return LiveState(incarnation, state.seq, state.state)

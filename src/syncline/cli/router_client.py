@@ -31,17 +31,21 @@ UrlOption = Annotated[
 
 
 class RouterClient:
-    """The token comes from `SYNCLINE_HTTP_TOKEN`, so that no command line shows it."""
+    """The token comes from `SYNCLINE_HTTP_TOKEN`, so that no command line shows it.
 
-    def __init__(self, url: str) -> None:
+    `option` is where the address comes from: what to check if no router is there.
+    """
+
+    def __init__(self, url: str, option: str = "--url") -> None:
         if not _is_address(url):
             raise MalformedMessageError(f"{url!r} is no address of a router; write http://…")
         self.url = url.rstrip("/")
+        self.option = option
         self._token = os.environ.get("SYNCLINE_HTTP_TOKEN", "")
 
     def get(self, path: str) -> dict[str, Any]:
         with self._answer(Request(self.url + path)) as answer:
-            return _decoded(answer.read())
+            return self._decoded(answer.read())
 
     def delete(self, path: str) -> None:
         with self._answer(Request(self.url + path, method="DELETE")) as answer:
@@ -56,7 +60,11 @@ class RouterClient:
         headers = {"content-type": "application/json"}
         with self._answer(Request(self.url + path, body, headers, method="POST")) as answer:
             while line := answer.readline(_LINE_BYTES_MAX):
-                yield _decoded(line)
+                yield self._decoded(line)
+
+    def misunderstood(self) -> MalformedMessageError:
+        """For an answer that is none of a router's."""
+        return MalformedMessageError(f"the answer is not one of a router; check {self.option}")
 
     @contextmanager
     def _answer(self, request: Request) -> Generator[http.client.HTTPResponse]:
@@ -69,14 +77,31 @@ class RouterClient:
                 yield answer
         except HTTPError as error:
             with error:
-                refusal = _refusal(error.code, error.read(_LINE_BYTES_MAX))
+                refusal = self._refusal(error.code, error.read(_LINE_BYTES_MAX))
             raise refusal from error
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", error)
             raise LinkLostError(
                 f"no router answers at {self.url} ({reason}); "
-                "start it with `syncline serve` or check --url"
+                f"start it with `syncline serve` or check {self.option}"
             ) from error
+
+    def _decoded(self, text: bytes) -> dict[str, Any]:
+        try:
+            return msgspec.json.decode(text, type=dict[str, Any])
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise self.misunderstood() from error
+
+    def _refusal(self, status: int, text: bytes) -> RefusedError:
+        try:
+            said = msgspec.json.decode(text, type=_Refused)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            said = _Refused()
+        if status == 401:
+            return NotAuthorizedError("the router wants its token; put it in SYNCLINE_HTTP_TOKEN")
+        if said.error == UnknownDocumentError.code:
+            return UnknownDocumentError(f"{said.message}; check its name")
+        return RefusedError(said.message or f"the router answered {status}; check {self.option}")
 
 
 def _is_address(url: str) -> bool:
@@ -88,25 +113,6 @@ def _is_address(url: str) -> bool:
         return False
 
 
-def _decoded(text: bytes) -> dict[str, Any]:
-    try:
-        return msgspec.json.decode(text, type=dict[str, Any])
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise MalformedMessageError("the answer is not one of a router; check --url") from error
-
-
 class _Refused(msgspec.Struct):
     error: str = ""
     message: str = ""
-
-
-def _refusal(status: int, text: bytes) -> RefusedError:
-    try:
-        said = msgspec.json.decode(text, type=_Refused)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        said = _Refused()
-    if status == 401:
-        return NotAuthorizedError("the router wants its token; put it in SYNCLINE_HTTP_TOKEN")
-    if said.error == UnknownDocumentError.code:
-        return UnknownDocumentError(f"{said.message}; check its name")
-    return RefusedError(said.message or f"the router answered {status}; check --url")
