@@ -3,59 +3,25 @@
 import json
 import secrets
 import shutil
-import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from syncline.cli import exchanging, keeping, main
+from syncline.cli import exchanging, keeping
 from syncline.errors import DeviceError
 from syncline.storage.base import Store, StreamKind, commit, run_jobs
 from syncline.storage.files import DiskFiles
 from syncline.storage.opening import open_store
 from syncline.storage.options import StoreOptions
 from syncline.values.ids import StreamId
+from tests.e2e.command_line import Cli
 from tests.e2e.router_process import RouterProcess, run_cli, running
 
 pytestmark = pytest.mark.timeout(90)
 
 QUEUES = [StreamId(bytes([number]) * 24) for number in (1, 2, 3)]
 STORES = ["log", "journal"]
-
-
-@dataclass
-class Result:
-    code: int
-    out: str
-    error: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-    @property
-    def sentence(self) -> str:
-        return " ".join(self.error.split())
-
-
-class Cli:
-    """Runs a verb in this process, as the script would."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-        self._monkeypatch = monkeypatch
-        self._capfd = capfd
-
-    def __call__(self, *arguments: str | Path) -> Result:
-        self._monkeypatch.setattr(sys, "argv", ["syncline", *map(str, arguments)])
-        self._capfd.readouterr()
-        with pytest.raises(SystemExit) as exit_info:
-            main()
-        found = self._capfd.readouterr()
-        code = exit_info.value.code
-        return Result(code if isinstance(code, int) else 0, found.out, found.err)
 
 
 @pytest.fixture
@@ -645,3 +611,9 @@ def test_words_that_are_no_verb_are_refused(cli: Cli) -> None:
     assert cli("inspekt").code == 2
     assert cli("inspect", "--queues", "x").code == 2
     assert cli("--version").out.startswith("syncline ")
+
+
+def test_more_than_can_be_counted_to_are_all(cli: Cli, folder: Path) -> None:
+    many = "99999999999999999999"
+    assert len(cli("inspect", folder, "--queues", many, "--json").json["queues"]) == 3
+    assert len(cli("tail", folder, "--count", many, "--json").out.splitlines()) == 12

@@ -29,8 +29,9 @@ from syncline.storage.folder import LOCK_NAME
 from syncline.storage.opening import open_store
 from syncline.storage.options import StoreOptions
 from syncline.values.kinds import Kind
+from tests.e2e.command_line import Cli
 from tests.e2e.router_process import COMMAND, STOP_SECONDS, RouterProcess, environment, running
-from tests.e2e.test_cli import Cli, damage_payload
+from tests.e2e.test_cli import damage_payload
 
 pytestmark = pytest.mark.timeout(90)
 

@@ -12,9 +12,10 @@ from syncline.storage.records.base import commit
 from syncline.storage.records.schema import FILE_NAME
 from syncline.storage.records.sqlite import SqliteRecords
 from syncline.values.queue_records import ServiceRole
+from tests.e2e.command_line import Cli
 from tests.e2e.router_process import RouterProcess, running
-from tests.e2e.test_cli import Cli, make_folder
 from tests.e2e.test_cli import cli as cli
+from tests.e2e.test_cli import make_folder
 from tests.storage.records.under_test import notifier, queue, service, service_id
 
 pytestmark = pytest.mark.timeout(120)

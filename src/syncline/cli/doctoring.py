@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from syncline.cli.folders import DEFAULT_FOLDER, FolderArgument
+from syncline.cli.folders import DEFAULT_FOLDER, FolderArgument, whole_path
 from syncline.cli.output import JsonFlag, Output, bytes_text
 from syncline.errors import MissingPieceError, SynclineError
 from syncline.pipeline.java import find_java
@@ -114,20 +114,24 @@ def _test_programs() -> dict[str, str | None]:
 
 def _disk_facts(folder: Path) -> dict[str, object]:
     """Of the data folder, or of where it would be."""
+    path = whole_path(folder)
     place = folder.absolute()
     while not place.is_dir():
         place = place.parent
     stats = os.statvfs(place)
     facts: dict[str, object] = {
-        "folder": str(folder.absolute()),
+        "folder": path,
         "holds_data": (folder / FORMAT_NAME).exists(),
         "file_system": _file_system(place),
         "free_bytes": stats.f_bavail * stats.f_frsize,
         "writable": os.access(place, os.W_OK),
     }
     if facts["writable"]:
-        median_ms, slowest_ms = _sync_ms(place)
-        facts |= {"sync_median_ms": median_ms, "sync_slowest_ms": slowest_ms}
+        try:
+            median_ms, slowest_ms = _sync_ms(place)
+            facts |= {"sync_median_ms": median_ms, "sync_slowest_ms": slowest_ms}
+        except OSError as error:
+            facts["write_error"] = (error.strerror or str(error)).lower()
     return facts
 
 
@@ -202,6 +206,8 @@ def _advice(packages: dict[str, str | None], disk: dict[str, object]) -> list[st
             advice.append(f"{name} is missing: pip install --upgrade syncline")
     if not disk["writable"]:
         advice.append(f"{disk['folder']} cannot be written by this user: change its owner or mode")
+    if "write_error" in disk:
+        advice.append(f"nothing can be written to {disk['folder']}: {disk['write_error']}")
     median_ms = disk.get("sync_median_ms")
     if isinstance(median_ms, float) and median_ms > _SLOW_SYNC_MS:
         advice.append(f"a sync takes {median_ms} ms here: a disk with a write cache would help")

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import Enum
-from itertools import islice
 
 from syncline.cli.output import Output, bytes_text
 from syncline.core.reconciliation.initiator import Mode
@@ -267,5 +266,5 @@ def _state(state: SetState) -> dict[str, object]:
 
 
 def _texts(ids: bytes, count: int) -> Iterable[str]:
-    starts = islice(range(0, len(ids), ID_BYTES), count)
+    starts = range(0, len(ids), ID_BYTES)[:count]
     return (str(StreamId(ids[start : start + ID_BYTES])) for start in starts)

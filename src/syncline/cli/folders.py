@@ -28,7 +28,10 @@ def clock_ms() -> int:
 
 
 def whole_path(folder: Path) -> str:
-    return str(folder.absolute())
+    """Raises UnicodeEncodeError for one that no list of files and no JSON could hold."""
+    path = str(folder.absolute())
+    path.encode()
+    return path
 
 
 def format_of(folder: Path) -> FolderFormat:

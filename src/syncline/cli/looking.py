@@ -1,11 +1,12 @@
 """`inspect`, `tail` and `verify`: they look, and leave the folder as it is."""
 
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -42,6 +43,8 @@ EXIT_DAMAGED = 1
 _PREVIEW_BYTES = 200
 # The store knows how many streams it has, not of which kind: each is looked at for that.
 _COUNTED_UNASKED_MAX = 10_000
+
+_Found = TypeVar("_Found")
 
 
 def inspect(
@@ -98,6 +101,11 @@ def inspect(
     _print_damage(output, about.damage)
 
 
+def _first(found: Iterator[_Found], count: int | None) -> Iterator[_Found]:
+    """So many of them, all if None. More than can be counted to are all as well."""
+    return islice(found, None if count is None else min(count, sys.maxsize))
+
+
 def _documents(
     output: Output, store: Store, *, is_wanted: bool
 ) -> tuple[list[StoredDocument], StreamCounts | None]:
@@ -127,7 +135,7 @@ def _queues(store: Store, count: int) -> tuple[list[dict[str, object]], list[Dam
         for stream in store.streams()
         if count_stream(store, stream, counts) is StreamKind.QUEUE
     )
-    return list(islice(queues, count)), counts.unreadable
+    return list(_first(queues, count)), counts.unreadable
 
 
 def _queue_facts(store: Store, stream: StreamId) -> dict[str, object]:
@@ -274,10 +282,10 @@ def tail(
 
     if url is not None:
         lines = read_router(RouterClient(url), wanted, from_seq, leave_out, follow=follow)
-        _print_lines(output, islice(lines, count))
+        _print_lines(output, _first(lines, count))
     else:
         with looked_at(folder) as store:
-            _print_lines(output, islice(read_folder(store, wanted, from_seq, leave_out), count))
+            _print_lines(output, _first(read_folder(store, wanted, from_seq, leave_out), count))
     if unreadable:
         raise typer.Exit(EXIT_DAMAGED)
 

@@ -4,9 +4,12 @@ Exit codes: 0 done; 1 it was looked for damage and there is some; 2 it could not
 sentence says why; 3 the device failed while serving.
 """
 
+import errno
+import os
 import sys
 import traceback
-from typing import Annotated, Final
+from contextlib import suppress
+from typing import Annotated, Final, NoReturn, TextIO, cast
 
 import typer
 
@@ -14,6 +17,22 @@ from syncline.cli.lazy_verbs import Verb, lazy_group
 from syncline.errors import SynclineError
 
 EXIT_FAILED = 2
+
+_SHOWN_MAX = 300
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_FREE_SPACE = "free some space, then try again"
+_GIVE_RIGHTS = "give this user the right to it, or choose another place"
+_ADVICE: Final = {
+    errno.ENOSPC: _FREE_SPACE,
+    errno.EDQUOT: _FREE_SPACE,
+    errno.EACCES: _GIVE_RIGHTS,
+    errno.EPERM: _GIVE_RIGHTS,
+    errno.EROFS: _GIVE_RIGHTS,
+    errno.ENAMETOOLONG: "choose a shorter name",
+    errno.ENOENT: "check the name, and that the folder it is in is there",
+    errno.ENOTDIR: "check the name: a part of it is a file",
+    errno.EISDIR: "name a file",
+}
 
 # Each with the beginning of its help, in the order in which they are listed.
 VERBS: Final = {
@@ -113,35 +132,76 @@ def options(
 
 def main() -> None:
     """The entry point of the `syncline` script."""
+    # Python has none where it was closed; what is opened next would take its number.
+    if cast(TextIO | None, sys.stdout) is None:
+        _fail("ConfigError", "standard output is closed; send it to a file or to /dev/null")
     try:
+        for word in sys.argv:
+            # One that is not UTF-8 could be worked with, and then neither told nor written down.
+            word.encode()
         app()
     except SynclineError as error:
-        _explain(error)
-        sys.exit(EXIT_FAILED)
+        _fail(type(error).__name__, str(error), is_retriable=error.retriable)
+    except OSError as error:
+        _give_up_output()
+        _fail(type(error).__name__, _sentence(error), is_retriable=error.errno in _FULL)
+    except UnicodeEncodeError as error:
+        _fail(type(error).__name__, _unwritable(error))
     except KeyboardInterrupt:
         sys.exit(130)
-    except BrokenPipeError:
-        # Whoever read our output has seen enough.
-        sys.stderr.close()
-        sys.exit(0)
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):
+            # Whoever read our output has seen enough.
+            sys.exit(0)
+        raise
 
 
-def _explain(error: SynclineError) -> None:
+def _fail(kind: str, message: str, *, is_retriable: bool = False) -> NoReturn:
+    """Say what went wrong, where anybody can hear it, and end."""
     if "--debug" in sys.argv:
         traceback.print_exc()
-    if "--json" in sys.argv:
-        import msgspec
+    # A name that is not UTF-8 is told by its bytes.
+    message = message.encode(errors="backslashreplace").decode()
+    with suppress(OSError):
+        if "--json" in sys.argv:
+            _print_facts({"error": kind, "message": message, "retriable": is_retriable})
+        else:
+            _print_sentence(message)
+    sys.exit(EXIT_FAILED)
 
-        facts = {
-            "error": type(error).__name__,
-            "message": str(error),
-            "retriable": error.retriable,
-        }
-        sys.stderr.write(msgspec.json.encode(facts).decode() + "\n")
-    else:
-        # For this alone: it takes longer than all of the rest.
-        from rich.console import Console
-        from rich.markup import escape
 
-        console = Console(stderr=True, highlight=False, soft_wrap=True)
-        console.print(f"[bold red]error:[/] {escape(str(error))}")
+def _print_facts(facts: dict[str, object]) -> None:
+    import msgspec
+
+    typer.echo(msgspec.json.encode(facts), err=True)
+
+
+def _print_sentence(message: str) -> None:
+    # For this alone: it takes longer than all of the rest.
+    from rich.console import Console
+    from rich.markup import escape
+
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console.print(f"[bold red]error:[/] {escape(message)}")
+
+
+def _sentence(error: OSError) -> str:
+    place = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
+    advice = _ADVICE.get(error.errno or 0)
+    reason = (error.strerror or str(error)).lower()
+    return f"{place}{reason}" + ("" if advice is None else f"; {advice}")
+
+
+def _give_up_output() -> None:
+    """What could not be written is not tried again as the interpreter ends."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _unwritable(error: UnicodeEncodeError) -> str:
+    text = error.object[error.start : error.end]
+    if error.encoding == "utf-8":
+        return f"{error.object[:_SHOWN_MAX]} is not UTF-8; use a name that is"
+    return f"the output cannot show {text!a} in {error.encoding}; set PYTHONIOENCODING=utf-8"

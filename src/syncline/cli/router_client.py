@@ -19,10 +19,12 @@ from syncline.errors import (
     RefusedError,
     UnknownDocumentError,
 )
+from syncline.server.config import check_token
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 TIMEOUT_SECONDS = 60.0
 _LINE_BYTES_MAX = 1 << 16
+_TOKEN_VARIABLE = "SYNCLINE_HTTP_TOKEN"
 
 RouterOption = Annotated[str, typer.Option("--url", help="The running router.")]
 UrlOption = Annotated[
@@ -41,7 +43,9 @@ class RouterClient:
             raise MalformedMessageError(f"{url!r} is no address of a router; write http://…")
         self.url = url.rstrip("/")
         self.option = option
-        self._token = os.environ.get("SYNCLINE_HTTP_TOKEN", "")
+        self._token = os.environ.get(_TOKEN_VARIABLE, "")
+        if self._token:
+            check_token(self._token, _TOKEN_VARIABLE)
 
     def get(self, path: str) -> dict[str, Any]:
         with self._answer(Request(self.url + path)) as answer:

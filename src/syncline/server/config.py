@@ -78,6 +78,11 @@ def _from_file(name: str, text: str) -> _Found:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{name} is not TOML: {error}; correct that line") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(
+            f"{name} has a number of thousands of digits, or lists in lists by the hundred; "
+            "no setting is like that"
+        ) from error
     found: _Found = []
     for section, keys in content.items():
         if section not in _SECTIONS:
@@ -158,6 +163,8 @@ def _checked(known: Setting, value: object, origin: Origin) -> Value:
         # What a secret was mistaken for may still be the secret.
         shown = "" if known.is_secret else f", not {value!r}"
         raise ConfigError(f"{known.key} ({origin}) must be {_WANTED[known.type]}{shown}")
+    if not all(map(_is_text, checked if isinstance(checked, tuple) else (checked,))):
+        raise ConfigError(f"{known.key} ({origin}) is not UTF-8 or has a NUL; write plain text")
     if known.choices and checked not in known.choices:
         raise ConfigError(
             f"{known.key} ({origin}) is {value!r}; choose one of {', '.join(known.choices)}"
@@ -177,6 +184,14 @@ def _as_value(value: object) -> Value | None:
         return None
     words = [word for word in cast(list[object], value) if isinstance(word, str)]
     return tuple(words) if len(words) == len(cast(list[object], value)) else None
+
+
+def _is_text(value: str | int) -> bool:
+    """Whether it can be a name or be shown; a number can."""
+    if isinstance(value, int):
+        return True
+    # Bytes of the environment that are not UTF-8 come as halves of characters.
+    return "\0" not in value and not any("\ud800" <= each <= "\udfff" for each in value)
 
 
 def _check_together(settings: Settings) -> None:

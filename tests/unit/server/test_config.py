@@ -53,6 +53,24 @@ def test_unknown_keys_in_the_file_name_the_nearest(text: str, nearest: str) -> N
         load_all(text)
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["a = " + "[" * 5_000, "a = {" * 3_000, "[http]\nport = " + "9" * 5_000],
+    ids=["lists", "tables", "digits"],
+)
+def test_what_is_too_deep_or_too_long_to_be_read_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="no setting is like that"):
+        load_all(text)
+
+
+@pytest.mark.parametrize(
+    "text", ['[store]\nfolder = "a\\u0000b"', '[websocket]\norigins = ["same", "a\\u0000b"]']
+)
+def test_a_text_with_a_nul_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="has a NUL"):
+        load_all(text)
+
+
 def test_unknown_variables_name_the_nearest() -> None:
     with pytest.raises(ConfigError, match=r"SYNCLINE_HTTP_PRT; did you mean SYNCLINE_HTTP_PORT\?"):
         load_all(variables={"SYNCLINE_HTTP_PRT": "1"})

@@ -5,8 +5,6 @@ from typing import Any
 
 import pytest
 
-import pytest
-
 from syncline.errors import StoreFullError
 from syncline.storage.base import StreamKind, commit, run_jobs
 from syncline.storage.log.runs import Run, RunRow
