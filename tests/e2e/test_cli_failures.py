@@ -134,3 +134,28 @@ def test_output_that_cannot_be_shown_is_said_so(cli: Cli, monkeypatch: pytest.Mo
     found = cli("config", "--set", "store.folder=Ж")
     assert (found.code, found.error.count("\n")) == (2, 1)
     assert "set PYTHONIOENCODING=utf-8" in found.error
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("inspect", "--nothing"), "no such option: --nothing"),
+        (("backup",), "missing argument 'target'"),
+        (("inspect", "--queues", "x"), "invalid value for '--queues'"),
+        (("tail", "--follow"), "--follow needs --url"),
+        (("inspekt",), "no such command 'inspekt'"),
+        (("document", "state"), "missing argument 'name'"),
+    ],
+)
+def test_words_that_are_wrong_are_told_to_programs(
+    cli: Cli, words: tuple[str, ...], reason: str
+) -> None:
+    found = cli(*words, "--json")
+    assert reason in refusal(found).lower()
+    assert json.loads(found.error)["error"] == "UsageError"
+
+
+def test_help_is_help_for_programs_too(cli: Cli) -> None:
+    found = cli("inspect", "--json", "--help")
+    assert (found.code, found.error) == (0, "")
+    assert "--queues" in found.out

@@ -9,7 +9,7 @@ import os
 import sys
 import traceback
 from contextlib import suppress
-from typing import Annotated, Final, NoReturn, TextIO, cast
+from typing import Annotated, Any, Final, NoReturn, TextIO, cast
 
 import typer
 
@@ -18,6 +18,8 @@ from syncline.errors import SynclineError
 
 EXIT_FAILED = 2
 
+# Of all that can be wrong with words and options; typer does not give it a name.
+_UsageError: Final = cast(type[Exception], typer.BadParameter.__base__)
 _SHOWN_MAX = 300
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _FREE_SPACE = "free some space, then try again"
@@ -139,7 +141,10 @@ def main() -> None:
         for word in sys.argv:
             # One that is not UTF-8 could be worked with, and then neither told nor written down.
             word.encode()
-        app()
+        # People are shown a mistake in what they wrote in a box, which typer draws.
+        sys.exit(app(standalone_mode="--json" not in sys.argv))
+    except _UsageError as error:
+        _fail("UsageError", cast(Any, error).format_message())
     except SynclineError as error:
         _fail(type(error).__name__, str(error), is_retriable=error.retriable)
     except OSError as error:
