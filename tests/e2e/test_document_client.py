@@ -50,6 +50,13 @@ async def reached(document: Document, seq: int) -> None:
         await document.reached(seq)
 
 
+async def somebody_shown(document: Document) -> None:
+    async with asyncio.timeout(WAIT_S):
+        async for others in document.presences():
+            if others:
+                return
+
+
 @asynccontextmanager
 async def pair(
     url: str, kind: Kind = "json", **options: Any
@@ -115,6 +122,17 @@ async def test_presence_is_seen_and_goes_with_its_client(router: RouterProcess) 
                 if not others:
                     break
         assert seen[-1] == {"bob": {"cursor": [1, 2]}}
+
+
+async def test_presence_is_seen_behind_a_large_state(router: RouterProcess) -> None:
+    async with pair(router.url) as (ann, bob):
+        for number in range(6):
+            await ann.change({f"k{number}": "x" * 600_000})
+        bob.show_presence("here")
+        await somebody_shown(ann)
+        async with connect(router.url) as three, three.document("plan") as joiner:
+            await somebody_shown(joiner)
+            assert list(joiner.presence.values()) == ["here"]
 
 
 async def test_bytes_are_kept_in_order(router: RouterProcess) -> None:

@@ -59,6 +59,8 @@ class CableChannel:
         self._document: OpenDocument
         # Its place in the room, which it keeps while it changes its place in the stream.
         self._seat: int | None = None
+        # It was not told of everything in the room, since its connection did not keep up.
+        self._is_awareness_due = False
 
     # Coming and going.
 
@@ -129,6 +131,7 @@ class CableChannel:
         if self._seat is not None:
             self._face.rooms.leave(self._name, self._seat)
             self._seat = None
+            self._is_awareness_due = False
 
     def _leave_stream(self) -> None:
         member, self._member = self._member, None
@@ -138,6 +141,9 @@ class CableChannel:
     def drained(self) -> None:
         if self._member is not None:
             self._face.documents.drained(self._member)
+        if self._is_awareness_due and self._connection.peer.is_writable:
+            self._is_awareness_due = False
+            self._face.rooms.tell_missed_to(self._name, self._tell_awareness)
 
     # What the client says.
 
@@ -293,6 +299,8 @@ class CableChannel:
     def _tell_awareness(self, update: bytes) -> None:
         if self._connection.peer.is_writable:
             self._send_frame(yjs.AwarenessUpdate(update))
+        else:
+            self._is_awareness_due = True
 
     def _send_frame(self, inside: yjs.Frame) -> None:
         self._send_payload(cable_payloads.encode(cable_payloads.Frame(yjs.encode(inside))))

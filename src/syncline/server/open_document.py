@@ -104,7 +104,15 @@ class Member:
 class Reader:
     """One subscription and where its updates go."""
 
-    __slots__ = ("dialect", "document", "member", "resent_to", "subscription", "way")
+    __slots__ = (
+        "dialect",
+        "document",
+        "member",
+        "presence_told",
+        "resent_to",
+        "subscription",
+        "way",
+    )
 
     def __init__(
         self, document: "OpenDocument", subscription: Subscription, member: Member
@@ -117,6 +125,8 @@ class Reader:
         self.dialect = member.dialect
         # It was handed everything up to here before it was sent back to what it acknowledged.
         self.resent_to = 0
+        # While presence is due to it, since it does not keep up: whom it has been told of.
+        self.presence_told: set[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from syncline.errors import (
 from syncline.server.documents import Documents
 from syncline.server.faces import Accepted, Peer, Rejected, Upgrade
 from syncline.server.grants import Grant
-from syncline.server.open_document import Member, OpenDocument
+from syncline.server.open_document import Member, OpenDocument, Reader
 from syncline.server.sessions import Sessions, author_of
 from syncline.server.sync_dialect import SyncDialect
 from syncline.values import limits
@@ -167,7 +167,10 @@ class SyncConnection:
 
     def drained(self) -> None:
         if self._member is not None:
+            # What is stored comes before what is only shown.
             self._documents.drained(self._member)
+            for reader in self._member.documents.values():
+                self._tell_due_presence(reader)
 
     def closed(self, code: int, reason: str) -> None:
         self._is_over = True
@@ -387,8 +390,10 @@ class SyncConnection:
         if not joined.resumed:
             state = sync_bodies.write_state(document.folding.shown(), document.kind, self._encoding)
             self._send(State(document=document.name, seq=joined.seq, state=state, epoch=epoch))
-        if document.presence:
-            self.presence_changed(document, joined.subscription, document.presence)
+        reader = member.documents[document.name]
+        # Everybody's is due; behind a large state it has to wait.
+        reader.presence_told = set()
+        self._tell_due_presence(reader)
         self._documents.feed(member, document.name)
 
     def _unsubscribe(self, member: Member, message: Unsubscribe) -> None:
@@ -534,19 +539,38 @@ class SyncConnection:
     def presence_changed(
         self, document: OpenDocument, subscription: Subscription, states: dict[str, Any]
     ) -> None:
-        # Of somebody who does not read there is nothing to be seen.
-        if self._peer.is_writable:
-            written = {
-                author: sync_bodies.write_presence(state or b"null", self._encoding)
-                for author, state in states.items()
-                if author != subscription.author
-            }
-            self._send(Presence(document=document.name, states=written, epoch=subscription.epoch))
+        reader = document.readers[subscription.connection]
+        if reader.presence_told is None:
+            if self._peer.is_writable:
+                self._send_presence(reader, states)
+                return
+            # Whoever came with this change is counted in: a `null` too many does no harm.
+            reader.presence_told = document.presence.keys() | states.keys()
+        self._tell_due_presence(reader)
+
+    def _tell_due_presence(self, reader: Reader) -> None:
+        """What is true now, once it can be sent: for one who does not read nothing is queued."""
+        told = reader.presence_told
+        if told is not None and self._peer.is_writable:
+            reader.presence_told = None
+            present = reader.document.presence
+            self._send_presence(reader, present | dict.fromkeys(told - present.keys()))
 
     # Sending.
 
     def _send(self, message: ServerMessage) -> None:
         self._peer.send(encode_server(message, self._encoding), is_text=self._is_text)
+
+    def _send_presence(self, reader: Reader, states: dict[str, Any]) -> None:
+        subscription = reader.subscription
+        written = {
+            author: sync_bodies.write_presence(state or b"null", self._encoding)
+            for author, state in states.items()
+            if author != subscription.author
+        }
+        if written:
+            name = reader.document.name
+            self._send(Presence(document=name, states=written, epoch=subscription.epoch))
 
     def _fail(self, code: str, sentence: str, document: str, *, retriable: bool = False) -> None:
         self._send(Failure(code=code, message=sentence, retriable=retriable, document=document))

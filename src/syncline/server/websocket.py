@@ -78,6 +78,7 @@ class WebSocket(asyncio.Protocol):
         "_heard_at",
         "_held",
         "_held_back",
+        "_is_awaited",
         "_is_full",
         "_is_lost",
         "_is_pinged",
@@ -140,6 +141,8 @@ class WebSocket(asyncio.Protocol):
         self._outgoing_bytes = 0
         self._written_bytes = 0
         self._is_full = False
+        # Somebody was told to wait by us, while the transport was not full.
+        self._is_awaited = False
         self._overrun_bytes = 0
         self._slow_deadline: asyncio.TimerHandle | None = None
         self._close_deadline: asyncio.TimerHandle | None = None
@@ -159,9 +162,12 @@ class WebSocket(asyncio.Protocol):
 
     @property
     def is_writable(self) -> bool:
-        return (
-            not self._has_ended and not self._is_full and self.waiting_bytes <= self._enough_bytes
-        )
+        if self._has_ended or self._is_full:
+            return False
+        if self.waiting_bytes <= self._enough_bytes:
+            return True
+        self._is_awaited = True
+        return False
 
     def send(self, payload: bytes, *, is_text: bool) -> None:
         self.send_framed(frame(payload, is_text=is_text))
@@ -176,6 +182,7 @@ class WebSocket(asyncio.Protocol):
                 return True
             self._soon(self)
         elif self.waiting_bytes > self._enough_bytes:
+            self._is_awaited = True
             return False
         self._outgoing.append(frames)
         self._outgoing_bytes += len(frames)
@@ -283,9 +290,10 @@ class WebSocket(asyncio.Protocol):
         data = outgoing[0] if len(outgoing) == 1 else b"".join(outgoing)
         outgoing.clear()
         self._outgoing_bytes = 0
+        is_awaited, self._is_awaited = self._is_awaited, False
         self._write(data, size)
-        if size > self._enough_bytes and not self._is_full:
-            # The other side took all of it, so nobody else will say that there is room.
+        if (is_awaited or size > self._enough_bytes) and not self._is_full:
+            # The other side took enough of it, so nobody else will say that there is room.
             self._overrun_bytes = 0
             self._loop.call_soon(self._tell_drained)
 

@@ -39,6 +39,16 @@ class YjsRooms:
         if present := room.awareness.everybody():
             tell(encode(present))
 
+    def tell_missed_to(self, document: str, tell: TellAwareness) -> None:
+        """Who has left and who is present, for somebody who could not be told when it happened.
+
+        What it knows already is no news to it: the clocks say so.
+        """
+        # The small part first: behind the large one there might be no room for it, time and again.
+        if departed := self._rooms[document].awareness.departed():
+            tell(encode(departed))
+        self.tell_everybody_to(document, tell)
+
     def show(self, document: str, connection: int, entries: list[Entry]) -> None:
         """Raises LimitExceededError if too many are present."""
         room = self._rooms[document]

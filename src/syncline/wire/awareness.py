@@ -118,6 +118,10 @@ class Awareness:
             Entry(client, present.clock, present.state) for client, present in self._present.items()
         ]
 
+    def departed(self) -> list[Entry]:
+        """Those who left, as far as they are remembered."""
+        return [Entry(client, clock, None) for client, clock in self._gone.items()]
+
     def hidden(self, entries: Iterable[Entry]) -> list[Entry]:
         """Those who say they are here, yet left with that clock or a later one: as gone."""
         return [

@@ -349,6 +349,31 @@ async def test_awareness_is_shared_by_both_faces(rig: DocumentsRig) -> None:
     assert over_yjs.take_present() == [(8, 1, HERE), (7, 1, None)]
 
 
+async def test_who_catches_up_is_told_of_the_awareness_it_missed(rig: DocumentsRig) -> None:
+    stays, leaves, reader = rig.cable_joined(), rig.cable_joined(), rig.cable_joined()
+    leaves.show(8, 1)
+    assert present(reader) == [(8, 1, HERE)]
+    reader.stop_reading()
+    stays.show(7, 1)
+    leaves.drop()
+    assert reader.take() == []
+    reader.read_on()
+    assert present(reader) == [(8, 1, None), (7, 1, HERE)]
+    reader.read_on()
+    assert reader.take() == [], "it was told"
+
+
+async def test_awareness_that_is_due_does_not_reach_who_left(rig: DocumentsRig) -> None:
+    other = identifier("e")
+    shown, reader = rig.cable_joined(D, other), rig.cable_joined(D, other)
+    reader.stop_reading()
+    shown.show(7, 1)
+    shown.show(8, 1, other)
+    reader.command("unsubscribe")
+    reader.read_on()
+    assert [each["identifier"] for each in reader.take()] == [other]
+
+
 @pytest.mark.parametrize("key", ["update", "awareness"])
 async def test_a_whisper_carries_a_plain_value(rig: DocumentsRig, key: str) -> None:
     one, two = rig.cable_joined(), rig.cable_joined()

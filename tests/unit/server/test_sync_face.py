@@ -646,6 +646,111 @@ async def test_presence_is_relayed_shown_to_joiners_and_removed(rig: DocumentsRi
     assert two.take()[0]["states"] == {"a": None}
 
 
+def show(client: Client, state: Any, document: str = "d") -> None:
+    client.say("presence", document=document, epoch=1, state=state)
+
+
+async def test_who_joins_behind_a_large_state_is_told_of_everybody_once_it_has_read_it(
+    rig: DocumentsRig,
+) -> None:
+    one, two = rig.subscribed("a"), rig.subscribed("b")
+    show(one, 1)
+    show(two, 2)
+    joiner = rig.connect("c")
+    joiner.stop_reading()
+    joiner.subscribe()
+    assert joiner.take("presence") == []
+    show(one, 3)
+    two.drop()
+    joiner.read_on()
+    assert joiner.take() == [
+        {"type": "presence", "document": "d", "states": {"a": 3}, "epoch": 1}
+    ], "the newest, and nothing of whom it was never told of"
+
+
+async def test_who_catches_up_is_told_who_came_and_who_left_meanwhile(rig: DocumentsRig) -> None:
+    stays, leaves, reader = rig.subscribed("a"), rig.subscribed("b"), rig.subscribed("c")
+    show(reader, "own")
+    show(stays, 1)
+    show(leaves, 1)
+    reader.take()
+    reader.stop_reading()
+    leaves.drop()
+    visitor, comes = rig.subscribed("v"), rig.subscribed("n")
+    show(visitor, 1)
+    show(comes, 1)
+    for state in range(2, 1_000):
+        show(stays, state)
+    visitor.drop()
+    assert reader.take() == []
+    reader.read_on()
+    (shown,) = reader.take()
+    assert shown["states"] == {"a": 999, "n": 1, "b": None}
+    reader.read_on()
+    assert reader.take() == [], "it was told"
+    show(stays, 0)
+    assert reader.take()[0]["states"] == {"a": 0}, "from now on only what changes"
+
+
+async def test_presence_that_is_due_goes_with_the_next_change_that_can_be_told(
+    rig: DocumentsRig,
+) -> None:
+    stays, leaves, reader = rig.subscribed("a"), rig.subscribed("b"), rig.subscribed("c")
+    show(leaves, 1)
+    reader.take()
+    reader.stop_reading()
+    leaves.drop()
+    # There is room again, and it was not said yet.
+    reader.peer.is_writable = True
+    show(stays, 1)
+    reader.stop_reading()
+    stays.drop()
+    reader.read_on()
+    assert [each["states"] for each in reader.take()] == [{"a": 1, "b": None}, {"a": None}]
+
+
+async def test_updates_come_before_presence_that_is_due(rig: DocumentsRig) -> None:
+    author, reader = rig.subscribed("a"), rig.subscribed("b")
+    reader.stop_reading()
+    show(author, 1)
+    author.mutate(1, {"x": 1})
+    await rig.settle()
+    reader.read_on()
+    assert [each["type"] for each in reader.take()] == ["mutation", "presence"]
+
+
+async def test_presence_that_is_due_does_not_reach_who_left(rig: DocumentsRig) -> None:
+    shown, reader = rig.subscribed("a", "one"), rig.subscribed("b", "one")
+    shown.subscribe("two")
+    reader.subscribe("two")
+    reader.take()
+    reader.stop_reading()
+    show(shown, 1, "one")
+    show(shown, 2, "two")
+    reader.say("unsubscribe", document="one")
+    reader.read_on()
+    messages = reader.take("unsubscribed", "presence")
+    assert [(each["type"], each["document"]) for each in messages] == [
+        ("unsubscribed", "one"),
+        ("presence", "two"),
+    ]
+
+
+async def test_who_subscribes_anew_while_presence_is_due_is_told_of_those_present_alone(
+    rig: DocumentsRig,
+) -> None:
+    leaves, stays, reader = rig.subscribed("a"), rig.subscribed("b"), rig.subscribed("c")
+    show(leaves, 1)
+    show(stays, 2)
+    reader.take()
+    reader.stop_reading()
+    leaves.drop()
+    reader.subscribe()
+    reader.read_on()
+    (shown,) = reader.take("presence")
+    assert (shown["epoch"], shown["states"]) == (2, {"b": 2})
+
+
 async def test_a_patch_is_decoded_once_on_its_way(
     rig: DocumentsRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -298,6 +298,20 @@ def test_drained_comes_also_if_all_of_it_was_taken_at_once() -> None:
     assert (rig.socket.is_writable, rig.handler.drained_count) == (True, 1)
 
 
+@pytest.mark.parametrize("asked", ["is_writable", "offer_framed"])
+def test_drained_comes_also_if_the_reader_goes_on_before_the_write(asked: str) -> None:
+    rig = SocketRig(room=0, waiting_bytes_max=2_000)
+    rig.socket.send_framed(b"a" * 900)
+    rig.loop.pass_time()
+    rig.socket.send_framed(b"b" * 900)
+    refused = rig.socket.is_writable if asked == "is_writable" else rig.socket.offer_framed(b"c")
+    assert not refused
+    # Neither what is held nor what is written next fills the transport, so it says nothing.
+    rig.transport.take(900)
+    rig.loop.pass_time()
+    assert (rig.socket.is_writable, rig.handler.drained_count) == (True, 1)
+
+
 def test_a_reader_that_takes_nothing_is_cut_off_as_slow() -> None:
     rig = SocketRig(room=0, waiting_bytes_max=2_000, slow_seconds_max=10, close_seconds_max=5)
     rig.socket.send(b"x" * 2_000, is_text=False)

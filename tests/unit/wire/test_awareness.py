@@ -109,6 +109,15 @@ def test_who_left_does_not_come_back_with_an_old_clock() -> None:
     assert present.apply(ALICE, [here(1, 7)], 0) == [here(1, 7)]
 
 
+def test_who_left_is_remembered_until_it_is_back() -> None:
+    present = Awareness()
+    present.apply(ALICE, [here(1, 5), here(2, 1)], 0)
+    present.disconnect(ALICE)
+    assert present.departed() == [gone(1, 5), gone(2, 1)]
+    present.apply(ALICE, [here(1, 6)], 0)
+    assert present.departed() == [gone(2, 1)]
+
+
 def test_someone_unknown_may_leave() -> None:
     present = Awareness()
     assert present.apply(ALICE, [gone(1, 6)], 0) == [gone(1, 6)]
