@@ -4,10 +4,16 @@ from random import Random
 
 import pytest
 
-from syncline.storage.base import StreamKind, commit
+from syncline.errors import StoreFullError
+from syncline.storage.base import Job, StreamKind, commit
+from syncline.storage.log import manifest
+from syncline.storage.log.jobs import MergeJob, PrepareTableJob, SealJob
 from syncline.storage.log.store import LogStore
+from syncline.storage.log.table import LOAD_MAX
 from syncline.testing.files import SimulatedFiles
-from tests.unit.storage.test_log_adopting import FOLDER, QUEUES, keep_house, opened
+from syncline.values.ids import StreamId
+from tests.log_files import stream_id
+from tests.unit.storage.test_log_adopting import FOLDER, QUEUES, check, keep_house, opened, write
 
 QUEUE = QUEUES[0]
 
@@ -79,3 +85,64 @@ def test_runs_that_nobody_wants_go_after_a_restart(is_killed: bool) -> None:
     assert numbers_in(store) == [100]
     assert store.take_job() is None, "once is enough"
     store.close()
+
+
+@pytest.mark.parametrize("call", ["write", "create"])
+@pytest.mark.parametrize("rotate_bytes", [1 << 20, 0])
+@pytest.mark.parametrize("kind", [SealJob, MergeJob, PrepareTableJob])
+def test_a_job_for_which_there_is_no_room_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+    kind: type[SealJob | MergeJob | PrepareTableJob],
+    rotate_bytes: int,
+    call: str,
+) -> None:
+    files = SimulatedFiles()
+    store = opened(files)
+    for queue in QUEUES:
+        store.create(queue, StreamKind.QUEUE, 0, 1)
+    if kind is PrepareTableJob:
+        write(store, 1)
+        while store._table.load <= LOAD_MAX:  # pyright: ignore[reportPrivateUsage]
+            store.create(StreamId(stream_id(store.stats().stream_count)), StreamKind.QUEUE, 0, 1)
+            commit(store)
+    job = job_of(store, kind)
+    monkeypatch.setattr(manifest, "_ROTATE_BYTES", rotate_bytes)
+    before = files_made(files)
+    for nth in range(1, 1_000):
+        files.fail(call, nth)
+        try:
+            result = store.run_job(job)
+        except StoreFullError:
+            assert files_made(files) == before
+        else:
+            break
+        for after in (files.kill(Random(nth)), files.crash(Random(nth))):
+            again = opened(after)
+            check(again)
+            again.close()
+        job = job_of(store, kind)
+    else:
+        raise AssertionError("it never ends")
+    assert nth > 1
+    # The one that was not met must not be met any more.
+    files.fail(call, 1 << 40)
+    store.finish_job(job, result)
+    check(store)
+    store.close()
+
+
+def job_of(store: LogStore, kind: type[SealJob | MergeJob | PrepareTableJob]) -> Job:
+    """Taken, and what was due before is done."""
+    for _ in range(1_000):
+        job = store.take_job()
+        if isinstance(job, kind):
+            return job
+        if job is not None:
+            store.finish_job(job, store.run_job(job))
+        else:
+            write(store, 2)
+    raise AssertionError("it is never due")
+
+
+def files_made(files: SimulatedFiles) -> list[str]:
+    return [path for part in ("runs", "table") for path in files.paths(f"{FOLDER}/{part}")]

@@ -20,7 +20,13 @@ from typing import Annotated, Any, Final, Self
 
 import msgspec
 
-from syncline.errors import CorruptionError, NewerFormatError, StorageError, StoreFullError
+from syncline.errors import (
+    CorruptionError,
+    DeviceError,
+    NewerFormatError,
+    StorageError,
+    StoreFullError,
+)
 from syncline.storage.files import File, Files
 from syncline.storage.log.format import FORMAT_VERSION, TABLE_KEY_BYTES, crc32c_extend
 from syncline.storage.log.run_rows import RunMeta
@@ -137,7 +143,10 @@ class Manifest:
         raise CorruptionError(f"{folder}/CURRENT", 0, "it names no manifest that can be read")
 
     def change(self, **changes: Any) -> ManifestState:
-        """Replace fields of the state; the new state is durable when this returns."""
+        """Replace fields of the state; the new state is durable when this returns.
+
+        After StoreFullError the state before is in force, after DeviceError either may be.
+        """
         with self._lock:
             state = replace(self.state, **changes)
             self._write(state)
@@ -152,9 +161,21 @@ class Manifest:
             self._rotate(state)
             return
         data = _encode(state)
-        self._file.write(self._size, [data])
+        try:
+            self._file.write(self._size, [data])
+        except StoreFullError:
+            self._take_back()
+            raise
         self._file.sync()
         self._size += len(data)
+
+    def _take_back(self) -> None:
+        """What was cut off may hold a whole line, which would count after a restart."""
+        try:
+            self._file.truncate(self._size)
+            self._file.sync()
+        except StoreFullError as error:
+            raise DeviceError(error.path, "truncating", error.reason) from error
 
     def _rotate(self, state: ManifestState) -> None:
         """Until CURRENT names the next file, the one before is in force: where there is no room for

@@ -9,12 +9,13 @@ would wait for it with its next segments and everybody for the log (bench: log).
 until it is done; sealing only adds to them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING, ClassVar, Final, assert_never
 
-from syncline.errors import StoreBusyError, StoreFullError
+from syncline.errors import StorageError, StoreBusyError, StoreFullError
 from syncline.storage.base import Damage, Job
 from syncline.storage.log import jobs
 from syncline.storage.log.adopting import adopted_number
@@ -248,9 +249,9 @@ class Upkeep:
             case MergeJob():
                 assert isinstance(result, MergeResult)
                 self._list_merged(task, result)
-            case PrepareTableJob(generation=generation):
+            case PrepareTableJob(path=path, generation=generation):
                 numbers = [generation, *self._manifest.state.table_generations]
-                self._manifest.change(table_generations=numbers)
+                self._list_made([path], table_generations=numbers)
             case SettleTableJob(generation=generation):
                 self._table.sync()
                 self._manifest.change(table_generations=[generation])
@@ -258,6 +259,17 @@ class Upkeep:
                 pass
             case _:
                 assert_never(task)
+
+    def _list_made(self, paths: Iterable[str], **changes: object) -> None:
+        """In the manifest. Files for which it has no room are removed: the job is done again."""
+        try:
+            self._manifest.change(**changes)
+        except StoreFullError:
+            # Only then: after any other error the manifest on the disk may list them.
+            for path in paths:
+                with suppress(StorageError):
+                    self._files.remove(path)
+            raise
 
     def finish_job(self, job: Job, result: object) -> None:
         """By the owner."""
@@ -425,7 +437,8 @@ class Upkeep:
     def _list_sealed(self, task: SealJob, result: SealResult) -> None:
         behind = self._number_behind(task)
         chain = self._chain_before[behind]
-        self._manifest.change(
+        self._list_made(
+            [self._runs.path(run.name) for run in result.runs],
             oldest_segment=behind,
             previous_number=chain.number,
             previous_crc=chain.crc,
@@ -531,9 +544,8 @@ class Upkeep:
     def _list_merged(self, task: MergeJob, result: MergeResult) -> None:
         gone = {_name(path) for path in task.run_paths}
         runs = [run for run in self._manifest.state.runs if run.name not in gone]
-        if result.run is not None:
-            runs.append(result.run)
-        self._manifest.change(runs=runs)
+        made = [] if result.run is None else [result.run]
+        self._list_made([self._runs.path(run.name) for run in made], runs=[*runs, *made])
 
     def _finish_merged(self, task: MergeJob, result: MergeResult) -> None:
         if result.run is not None:
