@@ -2,17 +2,69 @@
 
 A segment is large, and fresh memory for all of it takes longer than reading it does: whoever goes
 through batches in order reads it in windows.
+
+A block that the device cannot read costs what is in it, as any damage does: zeros stand in for it,
+which no checksum takes for anything else.
 """
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
+from syncline.errors import DeviceError
 from syncline.storage.files import File
-from syncline.storage.log.format import BATCH_HEADER_BYTES, align, claimed_length
+from syncline.storage.log.format import (
+    BATCH_HEADER_BYTES,
+    BLOCK_BYTES,
+    align,
+    claimed_length,
+)
 from syncline.storage.log.scan import Chain, WholeBatch, batch_at, next_batch, used_bytes
 
 _PIECE_BYTES: Final = 1 << 20
 _WINDOW_BYTES: Final = 4 << 20
+# Of one file. A device that cannot read more is about to fail as a whole, and each takes seconds.
+UNREADABLE_BLOCKS_MAX: Final = 64
+
+
+class Reads(Protocol):
+    """A file, as far as it is read here."""
+
+    def read(self, offset: int, length: int) -> bytes: ...
+
+
+class Around:
+    """Reads a file around the blocks that the device cannot read; `unreadable` are their offsets.
+
+    Raises DeviceError if there are too many of them.
+    """
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self.unreadable: set[int] = set()
+
+    def read(self, offset: int, length: int) -> bytes:
+        try:
+            return self._file.read(offset, length)
+        except DeviceError:
+            return b"".join(self._pieces(offset, offset + length))
+
+    def _pieces(self, at: int, end: int) -> Iterator[bytes]:
+        while at < end:
+            block = at // BLOCK_BYTES * BLOCK_BYTES
+            behind = min(block + BLOCK_BYTES, end)
+            try:
+                yield self._file.read(at, behind - at)
+            except DeviceError:
+                self.unreadable.add(block)
+                if len(self.unreadable) > UNREADABLE_BLOCKS_MAX:
+                    raise
+                yield bytes(behind - at)
+            at = behind
+
+
+def read_around(file: File, offset: int, length: int) -> bytes:
+    """For whoever checks each record by itself: what cannot be read fails its checksum."""
+    return Around(file).read(offset, length)
 
 
 class ReadBatch(NamedTuple):
@@ -24,7 +76,7 @@ class ReadBatch(NamedTuple):
 
 
 def leading_batches(
-    file: File, start: int, segment_bytes: int, chain: Chain, tag: int
+    file: Reads, start: int, segment_bytes: int, chain: Chain, tag: int
 ) -> Iterator[ReadBatch]:
     """The batches from the beginning of a segment on that are whole and follow one another.
 
@@ -51,7 +103,7 @@ def leading_batches(
             return
 
 
-def first_batch(file: File, start: int, segment_bytes: int, tag: int) -> WholeBatch | None:
+def first_batch(file: Reads, start: int, segment_bytes: int, tag: int) -> WholeBatch | None:
     """The first whole batch of a segment, whatever was before it; mostly it stands at its start."""
     _, length = claimed_length(file.read(0, BATCH_HEADER_BYTES), 0)
     if length < segment_bytes:
@@ -61,7 +113,7 @@ def first_batch(file: File, start: int, segment_bytes: int, tag: int) -> WholeBa
     return next_batch(read_used(file, start, segment_bytes), 0, start, None, tag)
 
 
-def read_used(file: File, start: int, segment_bytes: int, offset: int = 0) -> bytes:
+def read_used(file: Reads, start: int, segment_bytes: int, offset: int = 0) -> bytes:
     """The segment from `offset` to the end of its last batch, as far as headers tell.
 
     It is seldom full; what lies behind is looked at and let go of piece by piece.

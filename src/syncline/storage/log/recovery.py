@@ -4,6 +4,8 @@
   after a failed sync the page cache may show bytes that the disk never got.
 - A torn tail was never acknowledged: it is cut off, counted and kept beside the log. The epoch
   grows with every opening, so its remains never pass for a record again.
+- Blocks that the device cannot read are damage. If they are those of the last batch, that may have
+  been acknowledged: it is no torn tail, and the log goes on behind it.
 - Damage costs the damaged records. It is reported with the streams it touches, and the log is read
   on behind it.
 """
@@ -14,17 +16,25 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from syncline.errors import StoreFullError
+from syncline.errors import DeviceError, StoreFullError
 from syncline.storage.base import Damage
 from syncline.storage.files import File, Files
 from syncline.storage.log.format import (
     BATCH_HEADER_BYTES,
+    BLOCK_BYTES,
     RECORD_HEADER_BYTES,
     align,
     parse_batch_header,
 )
-from syncline.storage.log.reading import ReadBatch, first_batch, leading_batches, read_used
-from syncline.storage.log.scan import Chain, DamagedStretch, End, WholeBatch, batches
+from syncline.storage.log.reading import (
+    Around,
+    ReadBatch,
+    first_batch,
+    leading_batches,
+    read_around,
+    read_used,
+)
+from syncline.storage.log.scan import Chain, DamagedStretch, End, WholeBatch, batch_at, batches
 from syncline.storage.log.segments import Segments
 from syncline.storage.log.tails import Tails
 from syncline.values.ids import StreamId
@@ -121,11 +131,16 @@ def _let_go_of(files: Files, segments: Segments, number: int, replay: Replay) ->
     If somebody went on though a write had failed it may hold batches that follow on nothing. They
     cannot be taken in, and must not be written over.
     """
-    if not _first_number(files, segments, number):
+    file = Around(_opened(files, segments, number))
+    found = first_batch(file, number * segments.segment_bytes, segments.segment_bytes, segments.tag)
+    if found is None and not file.unreadable:
         segments.give_up(number)
         return
     path = segments.set_aside(number)
-    replay.damage.append(Damage(path, 0, "what it holds follows on a batch that was never written"))
+    reason = "what it holds follows on a batch that was never written"
+    if found is None:
+        reason = "its first batch cannot be read"
+    replay.damage.append(Damage(path, 0, reason))
 
 
 def _opened(files: Files, segments: Segments, number: int) -> File:
@@ -141,7 +156,7 @@ def _opened(files: Files, segments: Segments, number: int) -> File:
 
 def _first_number(files: Files, segments: Segments, number: int) -> int:
     """Of the first whole batch in a segment; 0 if there is none."""
-    file = _opened(files, segments, number)
+    file = Around(_opened(files, segments, number))
     start = number * segments.segment_bytes
     found = first_batch(file, start, segments.segment_bytes, segments.tag)
     return found.header.number if found is not None else 0
@@ -167,7 +182,7 @@ def _replay_segment(
     replay: Replay,
     number_behind: int,
 ) -> None:
-    file = _opened(files, segments, number)
+    file = Around(_opened(files, segments, number))
     start, size = number * segments.segment_bytes, segments.segment_bytes
     end = start
     for found in leading_batches(file, start, size, replay.chain, segments.tag):
@@ -175,16 +190,18 @@ def _replay_segment(
         end = align(found.batch.header.end)
     offset = end - start
     data = read_used(file, start, size, offset)
-    rest = _parts(segments, data, end, replay.chain, number_behind)
+    rest = _parts(segments, data, end, replay.chain, number_behind, file.unreadable)
     if len(data) < size - offset and any(isinstance(part, DamagedStretch) for part in rest):
         # Headers are not to be trusted here: every byte may be one of a record that can be saved.
         data = file.read(offset, size - offset)
-        rest = _parts(segments, data, end, replay.chain, number_behind)
+        rest = _parts(segments, data, end, replay.chain, number_behind, file.unreadable)
+    lost: DamagedStretch | None = None
     for part in rest:
         match part:
             case WholeBatch():
                 _replay_batch(replay, segments, ReadBatch(part, data, end))
             case DamagedStretch():
+                lost = part
                 if part.records:
                     segments.note_epoch(part.start, part.epoch)
                 _report_stretch(replay, part, start, segments.path(number))
@@ -194,15 +211,41 @@ def _replay_segment(
                     replay.tails.take(data, at, behind, end)
             case End(position=position, is_torn=is_torn):
                 replay.end = position
+                if lost is not None and lost.end == position and not number_behind:
+                    replay.chain = _chain_behind(replay.chain, lost)
                 if is_torn and not number_behind:
                     replay.torn_tail_count += 1
                     _keep_torn(files, segments, data[position - end :], position)
 
 
 def _parts(
-    segments: Segments, data: bytes, position: int, chain: Chain, number_behind: int
+    segments: Segments,
+    data: bytes,
+    position: int,
+    chain: Chain,
+    number_behind: int,
+    unreadable: set[int],
 ) -> list[WholeBatch | DamagedStretch | End]:
-    return list(batches(data, position, chain, number_behind=number_behind, tag=segments.tag))
+    segment_offset = position % segments.segment_bytes
+    return list(
+        batches(
+            data,
+            position,
+            chain,
+            number_behind=number_behind,
+            tag=segments.tag,
+            unreadable=[block - segment_offset for block in unreadable],
+        )
+    )
+
+
+def _chain_behind(chain: Chain, lost: DamagedStretch) -> Chain:
+    """What the next batch follows if the last ones cannot be read, however many those are.
+
+    Should they be readable again some day, it must not have the number of one of them.
+    """
+    block_count = (lost.end - lost.start) // BLOCK_BYTES
+    return Chain(chain.number + block_count, chain.crc, chain.epoch)
 
 
 def _replay_batch(replay: Replay, segments: Segments, found: ReadBatch) -> None:
@@ -250,9 +293,16 @@ def _is_settled(segments: Segments, replay: Replay) -> bool:
     file = segments.file_for(replay.last_batch, "")
     offset = replay.last_batch % segments.segment_bytes
     length = replay.last_batch_end - replay.last_batch
-    cached = file.read(offset, length)
+    cached = read_around(file, offset, length)
     file.forget_cached(offset, length)
-    stored = file.read(offset, length)
+    try:
+        stored = file.read(offset, length)
+    except DeviceError:
+        if batch_at(cached, 0, replay.last_batch, None, segments.tag) is None:
+            # It was whole when it was replayed: the next replay says what has become of it.
+            return False
+        # Whole in memory: written once more, it may be read again.
+        stored = cached
     file.write(offset, [stored])
     file.sync()
     return stored == cached

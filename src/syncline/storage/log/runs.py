@@ -31,6 +31,7 @@ from syncline.storage.log.format import (
     crc32c_extend,
     run_key,
 )
+from syncline.storage.log.reading import read_around
 
 # Whoever reads runs finds here what it needs to write them, too.
 from syncline.storage.log.run_rows import SEQUENCE_MAX, parse_row, row_damage
@@ -189,7 +190,7 @@ class Run:
         for start in range(0, self._index_offset, _EXPECTED_BYTES):
             end = min(start + _EXPECTED_BYTES, self._index_offset)
             self._file.expect_reads(start, end - start)
-            self._file.read(end - 1, 1)
+            read_around(self._file, end - 1, 1)
 
     # Raw rows, for those who copy or check runs.
 
@@ -202,7 +203,7 @@ class Run:
         found = parse_row(0, row)
         if found.offset + found.length > self._index_offset:
             return "a row points outside its run", b""
-        payload = self._file.read(found.offset, found.length)
+        payload = read_around(self._file, found.offset, found.length)
         (crc,) = CRC.unpack_from(row, _CHECKED_ROW_BYTES)
         if crc32c_extend(crc32c_extend(0, row[:_CHECKED_ROW_BYTES]), payload) != crc:
             return "a row of a run fails its checksum", b""
@@ -268,7 +269,7 @@ def _read_footer(file: File, size: int) -> RunMeta | None:
     """None unless the footer passes its checksum and its numbers fit the file's size."""
     if size < RUN_FOOTER_BYTES:
         return None
-    footer = file.read(size - RUN_FOOTER_BYTES, RUN_FOOTER_BYTES)
+    footer = read_around(file, size - RUN_FOOTER_BYTES, RUN_FOOTER_BYTES)
     magic, row_count, index_offset, *rest = RUN_FOOTER.unpack_from(footer)
     (crc,) = CRC.unpack_from(footer, RUN_FOOTER.size)
     if magic != RUN_MAGIC or crc32c_extend(0, footer[: RUN_FOOTER.size]) != crc:

@@ -6,12 +6,13 @@ Pure: takes the bytes of a segment, gives what is whole in it. Used by recovery,
 - One batch is in flight at a time. So nothing valid can follow a torn batch: if a valid batch with
   a higher number stands behind a bad one, the bad one was acknowledged and is *damage*; if nothing
   valid follows, it is the *torn tail* of a crash and was never acknowledged.
+- A batch that the device cannot read may have been acknowledged: it is damage, wherever it stands.
 - In a damaged batch each record has its own checksum: those that pass are kept.
 """
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
 from typing import Final
 
 from syncline.storage.log.format import (
@@ -93,12 +94,15 @@ def batches(
     *,
     number_behind: int = 0,
     tag: int = 0,
+    unreadable: Collection[int] = (),
 ) -> Iterator[WholeBatch | DamagedStretch | End]:
     """What a segment holds, in order; the last item is always its `End`.
 
     `chain` is the last batch before the segment, None if unknown. `number_behind` is the number of
     the first batch of the next segment, 0 if there is none: if it does not follow the last batch of
-    this one, what is unreadable at its end was acknowledged once. `tag` is the store's.
+    this one, what is damaged at its end was acknowledged once. `tag` is the store's. `unreadable`
+    are offsets of blocks for which zeros stand in. If a batch at the end has any of them, it is
+    damage, and the `End` is behind it.
     """
     offset = 0
     while True:
@@ -119,7 +123,13 @@ def batches(
     torn = parse_batch_header(data, offset, segment_start + offset)
     is_torn = torn is not None and (chain is None or torn.epoch >= chain.epoch)
     last_number = chain.number if chain is not None else 0
-    if is_torn and number_behind not in (0, last_number + 1):
+    claimed = align(torn.end - segment_start) if is_torn and torn is not None else offset + 1
+    if any(offset <= block < claimed for block in unreadable):
+        lost = _damaged(data, offset, len(data), segment_start, chain, tag)
+        offset = min(_end_of_lost(lost, segment_start, max(unreadable), claimed), len(data))
+        yield replace(lost, end=segment_start + offset)
+        is_torn = False
+    elif is_torn and number_behind not in (0, last_number + 1):
         # Where the log does go on, this is the torn end of an earlier opening; here it does not.
         yield _damaged(data, offset, len(data), segment_start, chain, tag)
         is_torn = False
@@ -230,6 +240,13 @@ def _damaged(
         if len(found[0]) >= len(best[0]):
             best = (*found, epoch)
     return DamagedStretch(segment_start + start, segment_start + end, reason, *best)
+
+
+def _end_of_lost(lost: DamagedStretch, segment_start: int, last_block: int, claimed: int) -> int:
+    """Where nothing is that may have been acknowledged: what was saved must not be written over."""
+    ends = [position + RECORD_HEADER_BYTES + length for position, _, length, *_ in lost.records]
+    saved = max(ends, default=segment_start) - segment_start
+    return align(max(saved, last_block + BLOCK_BYTES, claimed))
 
 
 def _salvage(

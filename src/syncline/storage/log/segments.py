@@ -23,6 +23,7 @@ from syncline.storage.log.format import (
     parse_record,
 )
 from syncline.storage.log.preparing import reserve_zeros, write_zeros
+from syncline.storage.log.reading import read_around
 from syncline.storage.log.recent import RecentLog
 from syncline.storage.log.streams import LENGTH_BITS, LENGTH_MASK
 
@@ -156,7 +157,7 @@ class Segments:
             # Batches go past the page cache: the first to read here pays for all.
             self._expected.add(part)
             file.expect_reads(offset >> _EXPECTED_BITS << _EXPECTED_BITS, 1 << _EXPECTED_BITS)
-        return file.read(offset, length)
+        return read_around(file, offset, length)
 
     def _checksum(self, position: int, data: bytes) -> int:
         """What the checksum of the record at `position` ought to be."""

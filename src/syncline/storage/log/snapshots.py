@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from syncline.errors import CorruptionError
 from syncline.storage.base import Damage, Snapshot
 from syncline.storage.log.format import KIND_MASK, SEQUENCE, RecordKind
+from syncline.storage.log.reading import read_around
 from syncline.storage.log.runset import RunSet
 from syncline.storage.log.scan import DamagedStretch, WholeBatch, batches, records_of
 from syncline.storage.log.segments import Segments
@@ -75,7 +76,8 @@ class Snapshots:
             begin = number * self._segments.segment_bytes
             if begin >= start:
                 break
-            data = self._segments.file_for(begin, "").read(0, self._segments.segment_bytes)
+            file = self._segments.file_for(begin, "")
+            data = read_around(file, 0, self._segments.segment_bytes)
             for part in batches(data, begin, None, tag=self._segments.tag):
                 match part:
                     case WholeBatch():
