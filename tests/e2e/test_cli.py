@@ -481,6 +481,16 @@ def test_what_was_imported_by_half_is_no_data_folder(
     assert contents(half) == before
 
 
+@pytest.mark.parametrize("store", ["memory", "auto", "other"])
+def test_an_import_makes_only_what_stays_on_the_disk(cli: Cli, tmp_path: Path, store: str) -> None:
+    folder = make_folder(tmp_path / "data")
+    assert cli("export", tmp_path / "out", "--data", folder).code == 0
+    result = cli("import", tmp_path / "out", "--data", tmp_path / "made", "--store", store)
+    assert result.code == 2
+    assert "'log', 'journal'" in result.sentence
+    assert not (tmp_path / "made").exists()
+
+
 def test_what_is_no_export_is_not_imported(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello")
     (tmp_path / "empty").mkdir()

@@ -43,6 +43,13 @@ class ExportLayout(Enum):
     JOURNAL = "journal"
 
 
+class ImportStore(Enum):
+    """Kinds of store that leave something on the disk."""
+
+    LOG = "log"
+    JOURNAL = "journal"
+
+
 def export(
     target: Annotated[Path, typer.Argument(help="A file or folder that is not there yet.")],
     folder: DataOption = DEFAULT_FOLDER,
@@ -80,8 +87,8 @@ def import_(
     ],
     folder: DataOption = DEFAULT_FOLDER,
     store_kind: Annotated[
-        str, typer.Option("--store", help="Kind of store to make: log or journal.")
-    ] = "log",
+        ImportStore, typer.Option("--store", help="Kind of store to make.")
+    ] = ImportStore.LOG,
     quota: Annotated[
         int,
         typer.Option(
@@ -94,7 +101,7 @@ def import_(
     output = Output(is_json=is_json)
     # Before anything is made: a source that is none leaves no folder behind.
     detect_layout(whole_path(source), DiskFiles())
-    with filled(folder, store_kind) as store, _counted(output, "importing", None) as progress:
+    with filled(folder, store_kind.value) as store, _counted(output, "importing", None) as progress:
 
         def keep_up(report: ExchangeReport) -> None:
             # Nobody else does the upkeep here, and the log needs it to take more.
