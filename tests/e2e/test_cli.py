@@ -234,8 +234,11 @@ def test_a_router_is_backed_up_while_it_serves(cli: Cli, router: RouterProcess) 
     assert again.code == 2
     assert "it is not empty" in again.sentence
     assert cli("verify", copy, "--json").json["entry_count"] == 10
-    inside = cli("backup", router.folder / "inside", "--url", router.url)
-    assert "inside the data folder" in inside.sentence
+    link = router.folder.with_name("link")
+    link.symlink_to(router.folder)
+    for place in (router.folder, link, copy / ".." / router.folder.name):
+        inside = cli("backup", place / "inside", "--url", router.url)
+        assert "inside the data folder" in inside.sentence
     restored = router.folder.with_name("restored")
     assert cli("restore", copy, restored).code == 0
     with running(restored) as second:
@@ -359,10 +362,37 @@ def test_restoring_refuses_a_folder_that_holds_something(
     assert contents(folder) == before
 
 
-def test_a_backup_does_not_go_into_the_folder_itself(cli: Cli, folder: Path) -> None:
-    result = cli("backup", folder / "copy", "--data", folder)
-    assert result.code == 2
-    assert "inside the data folder" in result.sentence
+def test_nothing_is_written_into_the_folder_that_is_read(
+    cli: Cli, folder: Path, tmp_path: Path
+) -> None:
+    copy, journal = tmp_path / "copy", tmp_path / "journal"
+    assert cli("backup", copy, "--data", folder).code == 0
+    assert cli("export", journal, "--data", folder, "--layout", "journal").code == 0
+    (tmp_path / "link").symlink_to(folder)
+    (tmp_path / "copy-link").symlink_to(copy)
+    before = [contents(each) for each in (folder, copy, journal)]
+    cases: list[tuple[list[str | Path], str]] = [
+        (["backup", folder / "inner", "--data", folder], "the data folder"),
+        (["backup", tmp_path / "link" / "inner", "--data", folder], "the data folder"),
+        (["backup", folder / "inner", "--data", tmp_path / "link"], "the data folder"),
+        (["restore", copy, copy / "inner"], "the backup"),
+        (["restore", copy, tmp_path / "copy-link" / "inner"], "the backup"),
+        (["export", folder / "inner", "--data", folder], "the data folder"),
+        (["export", folder / "wal" / ".." / "inner", "--data", folder], "the data folder"),
+        (
+            ["export", tmp_path / "link" / "in", "--data", folder, "--layout", "journal"],
+            "the data folder",
+        ),
+        (["import", journal, "--data", journal / "inner"], "the source"),
+        (["import", journal, "--data", journal], "the source"),
+        (["import", journal, "--data", tmp_path], "the data folder"),
+    ]
+    for words, what in cases:
+        result = cli(*words)
+        assert result.code == 2, words
+        assert f"lies inside {what}" in result.sentence
+    assert [contents(each) for each in (folder, copy, journal)] == before
+    assert not list(tmp_path.rglob("in")) + list(tmp_path.rglob("inner"))
 
 
 # Other layouts.

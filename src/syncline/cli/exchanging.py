@@ -12,6 +12,7 @@ import typer
 
 from syncline.cli.folders import (
     DEFAULT_FOLDER,
+    check_outside,
     clock_ms,
     filled,
     format_of,
@@ -61,6 +62,7 @@ def export(
 ) -> None:
     """Write everything of a data folder in another layout. The folder stays as it is."""
     format_of(folder)
+    check_outside(target, folder, "the data folder")
     output = Output(is_json=is_json)
     files = DiskFiles()
     total_bytes = folder_bytes(files, whole_path(folder))
@@ -101,6 +103,8 @@ def import_(
     output = Output(is_json=is_json)
     # Before anything is made: a source that is none leaves no folder behind.
     detect_layout(whole_path(source), DiskFiles())
+    check_outside(folder, source, "the source")
+    check_outside(source, folder, "the data folder")
     with filled(folder, store_kind.value) as store, _counted(output, "importing", None) as progress:
 
         def keep_up(report: ExchangeReport) -> None:

@@ -34,6 +34,12 @@ def whole_path(folder: Path) -> str:
     return path
 
 
+def check_outside(place: Path, folder: Path, what: str) -> None:
+    """Raises ConfigError for a place in a folder that is to stay as it is, by whatever links."""
+    if place.resolve().is_relative_to(folder.resolve()):
+        raise ConfigError(f"{place} lies inside {what}, {folder}; choose a place outside of it")
+
+
 def format_of(folder: Path) -> FolderFormat:
     """Raises ForeignFolderError for a folder that holds no store."""
     found = read_format(whole_path(folder), DiskFiles())

@@ -13,6 +13,7 @@ import typer
 from syncline.cli.folders import (
     DEFAULT_FOLDER,
     FolderArgument,
+    check_outside,
     clock_ms,
     format_of,
     looked_at,
@@ -34,7 +35,6 @@ from syncline.cli.records_checks import (
 from syncline.cli.router_client import RouterClient, UrlOption
 from syncline.errors import (
     CorruptionError,
-    ForeignFolderError,
     RefusedError,
     StorageError,
     StoreLockedError,
@@ -97,8 +97,7 @@ def _back_up_router(output: Output, client: RouterClient, target: str) -> dict[s
 
 def _back_up_folder(output: Output, folder: Path, target: Path) -> CopyManifest:
     format_of(folder)
-    if target.absolute().is_relative_to(folder.absolute()):
-        raise ForeignFolderError(str(target), "it lies inside the data folder")
+    check_outside(target, folder, "the data folder")
     with _locked(folder):
         return _copy(output, folder, target)
 
@@ -146,6 +145,7 @@ def restore(
     """Check the hashes of a backup and make a data folder of it."""
     output = Output(is_json=is_json)
     files = DiskFiles()
+    check_outside(target, source, "the backup")
     check_empty(files, whole_path(target))
     manifest = read_manifest(files, whole_path(source))
     found = format_of(source)

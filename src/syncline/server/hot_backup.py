@@ -58,7 +58,9 @@ class HotBackup:
         self._check_idle()
         if not posixpath.isabs(target):
             raise MalformedMessageError("name the folder of the backup by its whole path")
-        if posixpath.commonpath([self._folder, target]) == self._folder:
+        # Where they really are: links and dots may lead into the folder from anywhere.
+        folder = posixpath.realpath(self._folder)
+        if posixpath.commonpath([folder, posixpath.realpath(target)]) == folder:
             raise ForeignFolderError(target, "it lies inside the data folder")
         check_empty(self._files, target)
         return self._lines(store, target)
