@@ -76,6 +76,31 @@ def test_verify_reads_the_records_too(cli: Cli, folder: Path) -> None:
     assert contents(folder) == before
 
 
+def test_an_export_says_that_it_leaves_the_records_behind(
+    cli: Cli, folder: Path, tmp_path: Path
+) -> None:
+    before = contents(folder)
+    left = {"queue_count": QUEUE_COUNT, "service_count": 2}
+    journal = tmp_path / "journal"
+    facts = cli("export", journal, "--data", folder, "--layout", "journal", "--json").json
+    assert (facts["whole"], facts["left_records"]) == (True, left)
+    shown = cli("export", tmp_path / "out", "--data", folder)
+    assert shown.code == 0
+    assert f"the SMP records of {QUEUE_COUNT} queues and 2 services" in shown.out
+    assert contents(folder) == before
+    without = cli("import", tmp_path / "out", "--data", tmp_path / "made", "--json")
+    assert (without.code, without.json["left_records"]) == (0, None)
+    (journal / FILE_NAME).write_bytes((folder / FILE_NAME).read_bytes())
+    imported = cli("import", journal, "--data", tmp_path / "again", "--json")
+    assert (imported.code, imported.json["left_records"]) == (0, left)
+    # What is left behind anyway stops nobody, however damaged it is.
+    (folder / FILE_NAME).write_bytes(b"no database")
+    damaged = cli("export", tmp_path / "third", "--data", folder, "--json")
+    assert damaged.code == 0
+    assert damaged.json["left_records"] == {"queue_count": None, "service_count": None}
+    assert "of ? queues and ? services" in cli("export", tmp_path / "x", "--data", folder).out
+
+
 def test_a_folder_without_records_has_none_to_verify(cli: Cli, folder: Path) -> None:
     (folder / FILE_NAME).unlink()
     found = cli("verify", folder, "--repair", "--json")

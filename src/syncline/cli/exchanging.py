@@ -1,7 +1,7 @@
 """`export` and `import`: other layouts, and a file that anybody can read."""
 
 import secrets
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from enum import Enum
@@ -20,6 +20,7 @@ from syncline.cli.folders import (
     whole_path,
 )
 from syncline.cli.output import Bar, JsonFlag, Output, bytes_text
+from syncline.cli.records_checks import count_left_records, has_records, held
 from syncline.storage.base import run_jobs
 from syncline.storage.copies import folder_bytes
 from syncline.storage.exchange import (
@@ -60,7 +61,11 @@ def export(
     ] = ExportLayout.JSON_LINES,
     is_json: JsonFlag = False,
 ) -> None:
-    """Write everything of a data folder in another layout. The folder stays as it is."""
+    """Write the queues and documents of a data folder in another layout. It stays as it is.
+
+    Not their SMP records, which are keys, links and services, nor certificates: without its keys
+    nobody can use an SMP queue. `syncline backup` copies everything.
+    """
     format_of(folder)
     check_outside(target, folder, "the data folder")
     output = Output(is_json=is_json)
@@ -79,7 +84,9 @@ def export(
             )
         else:
             report = export_messages(store, whole_path(target), files, progress=progress)
-    _tell(output, "exported", whole_path(target), report)
+        # While the folder is held: nobody changes them meanwhile.
+        left_records = count_left_records(folder)
+    _tell(output, "exported", whole_path(target), report, left_records)
 
 
 def import_(
@@ -99,7 +106,10 @@ def import_(
     ] = limits.queue_quota_default,
     is_json: JsonFlag = False,
 ) -> None:
-    """Make a data folder of what another layout holds. The source stays as it is."""
+    """Make a data folder of queues and documents in another layout. The source stays as it is.
+
+    Not of SMP records beside them, which are keys, links and services, nor of certificates.
+    """
     output = Output(is_json=is_json)
     # Before anything is made: a source that is none leaves no folder behind.
     detect_layout(whole_path(source), DiskFiles())
@@ -115,7 +125,11 @@ def import_(
         report = import_detected(
             whole_path(source), store, DiskFiles(), now_ms=clock_ms(), quota=quota, progress=keep_up
         )
-    _tell(output, "imported", whole_path(folder), report)
+    left_records = None
+    if has_records(source):
+        with held(source, to_change=False):
+            left_records = count_left_records(source)
+    _tell(output, "imported", whole_path(folder), report, left_records)
 
 
 @contextmanager
@@ -136,9 +150,16 @@ class _Counter:
         self._byte_count = report.byte_count
 
 
-def _tell(output: Output, done: str, place: str, report: ExchangeReport) -> None:
+def _tell(
+    output: Output,
+    done: str,
+    place: str,
+    report: ExchangeReport,
+    left_records: Mapping[str, int | None] | None,
+) -> None:
     if output.is_json:
-        output.json({done: place, "whole": report.is_whole} | asdict(report))
+        facts = {done: place, "whole": report.is_whole, "left_records": left_records}
+        output.json(facts | asdict(report))
     else:
         output.line(
             f"{done} {report.entry_count} entries of {report.stream_count} queues and documents, "
@@ -147,6 +168,13 @@ def _tell(output: Output, done: str, place: str, report: ExchangeReport) -> None
         if report.renumbered_stream_count:
             count = report.renumbered_stream_count
             output.line(f"{count} queues and documents have other sequences than before")
+        if left_records is not None:
+            queues, services = ("?" if each is None else each for each in left_records.values())
+            output.line(
+                f"the SMP records of {queues} queues and {services} services, their keys among "
+                "them, are not part of it and were left behind; `syncline backup` copies them",
+                style="bold yellow",
+            )
         if not report.is_whole:
             output.line(
                 "some of it could not be read and was left behind: "

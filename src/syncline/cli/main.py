@@ -68,11 +68,11 @@ VERBS: Final = {
     ),
     "export": Verb(
         "syncline.cli.exchanging:export",
-        "Write everything of a data folder in another layout. The folder stays as it is.",
+        "Write the queues and documents of a data folder in another layout. It stays as it is.",
     ),
     "import": Verb(
         "syncline.cli.exchanging:import_",
-        "Make a data folder of what another layout holds. The source stays as it is.",
+        "Make a data folder of queues and documents in another layout. The source stays as it is.",
     ),
     "config": Verb(
         "syncline.cli.configuring:config",

@@ -17,10 +17,10 @@ from syncline.server.smp.examining import report_facts
 from syncline.storage.files import DiskFiles
 from syncline.storage.folder import LOCK_NAME
 from syncline.storage.overlay import OverlayFiles
-from syncline.storage.records.base import RecordsReport
+from syncline.storage.records.base import RecordCounts, RecordsReport
 from syncline.storage.records.schema import FILE_NAME
 from syncline.storage.records.sqlite import SqliteRecords
-from syncline.storage.records.sqlite_reports import examine_steps
+from syncline.storage.records.sqlite_reports import count_records, examine_steps
 from syncline.storage.records.sqlite_salvage import Salvage, salvage
 
 _Result = TypeVar("_Result")
@@ -68,6 +68,23 @@ def examine_records(output: Output, folder: Path) -> RecordsReport | None:
             f"{error.file} is damaged ({error.reason}) and nothing can be read of it; "
             "make a data folder of a backup with `syncline restore`"
         ) from error
+
+
+def count_left_records(folder: Path) -> dict[str, int | None] | None:
+    """How many queues and services there are records of; None without any.
+
+    Numbers are None where they cannot be read. The caller sees to it that nobody works on them.
+    """
+    if not has_records(folder):
+        return None
+    path = whole_path(folder)
+    try:
+        counts = count_records(path, f"{path}/{FILE_NAME}", DiskFiles())
+    except StorageError:
+        return {"queue_count": None, "service_count": None}
+    if counts == RecordCounts():
+        return None
+    return {"queue_count": counts.queue_count, "service_count": counts.service_count}
 
 
 def repair_records(output: Output, folder: Path) -> RecordsReport | None:

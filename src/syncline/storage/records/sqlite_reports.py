@@ -94,6 +94,14 @@ def examine_steps(folder: str, path: str, files: Files) -> Generator[int, None, 
         return (yield from report_steps(connection, path, is_worked_on=False, is_stopped=never))
 
 
+def count_records(folder: str, path: str, files: Files) -> RecordCounts:
+    """What is in a file that nobody works on. Raises as `examine` does."""
+    with looked_at(folder, path, files) as connection:
+        if check_schema(connection, folder, path) == 0:
+            return RecordCounts()
+        return read_counts(connection)[1]
+
+
 @contextmanager
 def looked_at(
     folder: str, path: str, files: Files, *, is_worked_on: bool = False
