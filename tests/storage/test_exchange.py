@@ -456,6 +456,9 @@ def import_text(tmp_path: Path, data: bytes) -> tuple[Observation, ExchangeRepor
         b'{"type":"entry","stream":"ID","seq":2,"time_ms":5,"kind":"message","body":"!"}\n',
         b'{"type":"entry","stream":"ID","seq":2,"time_ms":5,"kind":"letter","body":""}\n',
         b'{"type":"entry","stream":"ID","seq":2,"time_ms":5,"kind":"message","body":"","more":1}\n',
+        b'{"type":"entry","stream":"ID","seq":2,"time_ms":281474976710656,"kind":"message",'
+        b'"body":""}\n',
+        b'{"type":"snapshot","stream":"ID","up_to_seq":0,"time_ms":281474976710656,"body":""}\n',
         b'{"type":"snapshot","stream":"ID","up_to_seq":99,"time_ms":5,"body":""}\n',
         b'{"type":"cursor","stream":"ID","name":"eA==","seq":99}\n',
         b'{"type":"cursor","stream":"ID","name":"' + b"eHh4" * 30 + b'","seq":1}\n',
@@ -496,6 +499,42 @@ def test_a_stream_that_cannot_be_made_is_skipped_with_its_entries(
     assert list(seen.streams) == [stream_id(1)]
     assert [entry.seq for entry in seen.streams[stream_id(1)].entries] == [1]
     assert report.skipped_line_count == 3
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_the_latest_time_fits_into_every_store(tmp_path: Path, kind: str) -> None:
+    late = (ENTRY % 1).replace(b'"time_ms":5', b'"time_ms":%d' % limits.time_ms_max)
+    text = START + STREAM % str(stream_id(1)).encode() + late + ENTRY % 2 + END
+    path = tmp_path / "messages.jsonl"
+    path.write_bytes(text.replace(b"ID", str(stream_id(1)).encode()))
+    target = opened(kind, tmp_path / "target")
+    assert import_messages(str(path), target, FILES, now_ms=1).is_whole
+    [entry, _] = observe(target).streams[stream_id(1)].entries
+    assert entry.time_ms == limits.time_ms_max
+    target.close()
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_a_time_of_another_store_that_is_too_late_is_counted(tmp_path: Path, kind: str) -> None:
+    source = opened("journal", tmp_path / "source")
+    document = stream_id(1)
+    source.create(document, StreamKind.DOCUMENT, 0, 1)
+    source.append(document, b"in time", 1)
+    source.append(document, b"too late", limits.time_ms_max + 1)
+    source.put_snapshot(document, 1, b"too late as well", limits.time_ms_max + 1)
+    commit(source)
+    source.close()
+    target = opened(kind, tmp_path / "target")
+    report = import_journal_layout(str(tmp_path / "source"), target, FILES, now_ms=1)
+    assert (report.entry_count, report.skipped_line_count, report.is_whole) == (1, 2, False)
+    target.close()
+
+
+def test_an_export_without_a_folder_to_be_in_is_refused(tmp_path: Path) -> None:
+    source = opened("memory", "source", SimulatedFiles())
+    path = str(tmp_path / "missing" / "messages.jsonl")
+    with pytest.raises(ConfigError, match=r"there is no folder .*missing; make that first"):
+        export_messages(source, path, FILES)
 
 
 def test_a_file_that_was_cut_is_told(tmp_path: Path) -> None:

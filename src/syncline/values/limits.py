@@ -16,6 +16,9 @@ snapshot_bytes_max = 15 * MIB
 sequence_max = (1 << 40) - 1
 unread_count_max = (1 << 24) - 1
 
+# A time in milliseconds since 1970 shares eight bytes with a quota in the log.
+time_ms_max = (1 << 48) - 1
+
 queue_quota_default = 128
 queue_quota_max = 65_535
 

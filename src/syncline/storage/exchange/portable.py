@@ -39,7 +39,7 @@ _SHOWN_NAME_CHARACTERS: Final = 64
 _KINDS: Final = {"queue": StreamKind.QUEUE, "document": StreamKind.DOCUMENT}
 
 _Position = Annotated[int, msgspec.Meta(ge=0, le=limits.sequence_max)]
-_Time = Annotated[int, msgspec.Meta(ge=0, le=10**18 - 1)]
+_Time = Annotated[int, msgspec.Meta(ge=0, le=limits.time_ms_max)]
 
 
 class _Line(msgspec.Struct, tag_field="type", forbid_unknown_fields=True, frozen=True):
@@ -93,20 +93,29 @@ _ENCODER: Final = msgspec.json.Encoder()
 def export_messages(
     store: Store, path: str, files: Files, *, progress: Progress = no_progress
 ) -> ExchangeReport:
-    """Write all that is durable in a store to a new file. Raises ConfigError if it exists."""
+    """Write all that is durable in a store to a new file.
+
+    Raises ConfigError if it exists, or has no folder to be in.
+    """
     draft = f"{path}.part"
     for name in (path, draft):
         if files.exists(name):
             raise ConfigError(f"{name} exists already; export to a new file or remove it first")
     report = ExchangeReport()
-    file = files.open(draft, create=True)
+    folder = path.rpartition("/")[0] or "."
+    try:
+        file = files.open(draft, create=True)
+    except FileNotFoundError as error:
+        raise ConfigError(
+            f"{path} cannot be written: there is no folder {folder}; make that first"
+        ) from error
     try:
         _write_all(StoreSource(store, report), _Output(file), report, progress)
         file.sync()
     finally:
         file.close()
     files.rename(draft, path)
-    files.sync_folder(path.rpartition("/")[0] or ".")
+    files.sync_folder(folder)
     progress(report)
     return report
 

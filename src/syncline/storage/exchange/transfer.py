@@ -146,6 +146,9 @@ class StreamWriter:
     def entry(self, entry: Entry) -> None:
         """Append an entry. One that the target has no place for is counted as skipped."""
         head = self._current()
+        if entry.time_ms > limits.time_ms_max:
+            self._report.skipped_line_count += 1
+            return
         if self._exact is not None:
             self._exact.append_entry(head.stream, entry)
         elif not self._append(head.stream, entry):
@@ -172,7 +175,7 @@ class StreamWriter:
         head = self._current()
         up_to_seq = max(0, self._place(snapshot.up_to_seq + 1) - 1)
         next_seq = self._target.state(head.stream).next
-        if up_to_seq >= next_seq:
+        if up_to_seq >= next_seq or snapshot.time_ms > limits.time_ms_max:
             self._report.skipped_line_count += 1
             return
         self._target.put_snapshot(head.stream, up_to_seq, snapshot.payload, snapshot.time_ms)
