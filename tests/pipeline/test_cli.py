@@ -1,6 +1,7 @@
 """`syncline pipeline`: one verb a job, one session for all of them."""
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +19,7 @@ from syncline.storage.files import DiskFiles
 from syncline.storage.records.base import commit
 from syncline.storage.records.sqlite import SqliteRecords
 from tests.pipeline.record_folders import RecordsFolder
-from tests.pipeline.routers import busy_router
+from tests.pipeline.routers import Router, busy_router
 from tests.storage.records.under_test import queue, service, service_id
 
 
@@ -88,17 +89,50 @@ def test_run_does_all_jobs_and_says_what_they_found(verbs: CliRunner, tmp_path: 
     assert "missing_count" in differs.stdout
 
 
-def test_a_wrong_folder_is_told_before_spark_is_started(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+@pytest.fixture
+def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: object, **__: object) -> None:
         raise AssertionError("Spark was started")
 
     monkeypatch.setattr(session, "open_session", never)
+
+
+def test_a_wrong_folder_is_told_before_spark_is_started(
+    without_spark: None, tmp_path: Path
+) -> None:
     with pytest.raises(ForeignFolderError):
         CliRunner().invoke(
             app, ["pipeline", "ingest", str(tmp_path / "nowhere")], catch_exceptions=False
         )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "pipeline ingest ROUTER --tables /proc/nope",
+        "pipeline digest some --tables /proc/nope",
+        "pipeline lag ROUTER --tables tables --checkpoint /proc/nope",
+        "pipeline reconcile one two --tables tables --plan /nonexistent/p",
+        "pipeline reconcile one two --tables tables --plan .",
+        "pipeline run ROUTER --tables /proc/nope",
+        "pipeline run ROUTER --tables tables --wanted some --plan /proc/p",
+        "pipeline run ROUTER --tables tables --out /proc/x.html",
+        "pipeline report --tables tables --out /proc/x.html",
+        "demo --folder /proc/x",
+    ],
+)
+def test_a_place_that_takes_nothing_is_told_before_any_work_is_done(
+    without_spark: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    router = Router(tmp_path / "router")
+    router.stop()
+    place = words.split()[-1]
+    with pytest.raises(ConfigError, match=rf"^{re.escape(place)} (cannot be written|is no place)"):
+        CliRunner().invoke(
+            app, words.replace("ROUTER", router.folder).split(), catch_exceptions=False
+        )
+    assert [path.name for path in tmp_path.iterdir()] == ["router"]
 
 
 def test_what_is_no_setting_of_spark_is_refused(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from syncline.errors import (
     CommitConflictError,
     ExpectationError,
+    PipelineError,
     SchemaError,
     TableError,
 )
@@ -315,3 +316,12 @@ def test_folders_that_lead_to_a_table_are_named_on_the_disk(
     with Table(tmp_path / "some" / "tables", SPEC).begin({}):
         pass
     assert syncs.before[:3] == ["some/tables", "some", "."]
+
+
+def test_a_table_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "tables").write_text("no folder")
+    with (
+        pytest.raises(PipelineError, match="numbers cannot be written: not a directory"),
+        Table(tmp_path / "tables", SPEC).begin({}),
+    ):
+        pass

@@ -16,6 +16,7 @@ from syncline.cli.interrupting import run as run_loop
 from syncline.cli.output import JsonFlag, Output
 from syncline.cli.pipeline_session import open_jobs
 from syncline.errors import ForeignFolderError
+from syncline.pipeline.places import check_folder_place
 
 if TYPE_CHECKING:
     from syncline.demo.story import Examined, Lived, Places, Verdict
@@ -72,9 +73,10 @@ def demo(
 
 
 def _made(folder: Path | None) -> Path:
-    """Raises ForeignFolderError for one that has something in it."""
+    """Raises ForeignFolderError for one that has something in it, ConfigError if it cannot be."""
     if folder is None:
         return Path(tempfile.mkdtemp(prefix="syncline-demo-"))
+    check_folder_place(folder, "the demo")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ForeignFolderError(str(folder), "it is not empty; the demo wants one of its own")
     folder.mkdir(parents=True, exist_ok=True)

@@ -25,6 +25,7 @@ from syncline.cli.pipeline_session import (
 )
 from syncline.core.tracker import LagRules
 from syncline.errors import ConfigError
+from syncline.pipeline.places import check_folder_place
 
 if TYPE_CHECKING:
     from syncline.pipeline.jobs.lag import BatchFacts
@@ -67,6 +68,8 @@ def lag(
         raise ConfigError("a log that is followed is not stopped; take --tail none or durable")
     seconds = math.inf if follow and follow_seconds is None else follow_seconds
     check_lag_folders(folders, tail)
+    if checkpoint is not None:
+        check_folder_place(checkpoint, "a checkpoint")
     with open_jobs(tables, master, settings, output) as jobs:
         facts = lagging(
             jobs,

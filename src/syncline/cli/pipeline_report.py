@@ -18,7 +18,7 @@ from syncline.cli.pipeline_session import (
     open_jobs,
     print_facts,
 )
-from syncline.errors import ConfigError
+from syncline.pipeline.places import check_file_place
 
 DEFAULT_PAGE = Path("syncline-report.html")
 PageOption = Annotated[Path, typer.Option("--out", help="The page to write; it is replaced.")]
@@ -39,22 +39,16 @@ def report(
 
     output = Output(is_json=is_json)
     check_packages()
-    check_page(out)
+    check_file_place(out, "a page")
     from syncline.pipeline.report import wants_session
 
     with (
-        open_jobs(tables, master, settings, output)
+        open_jobs(tables, master, settings, output, writes_tables=False)
         if wants_session(tables.absolute())
         else nullcontext()
     ) as jobs:
         facts = reported(jobs, tables.absolute(), out)
     print_facts(output, "report", facts if is_json else shown_report(facts))
-
-
-def check_page(out: Path) -> None:
-    """Raises ConfigError if no file can be written there: before any work is done."""
-    if out.is_dir() or not out.absolute().parent.is_dir():
-        raise ConfigError(f"{out} is no place for a page; name a file in a folder that is there")
 
 
 def reported(jobs: Jobs | None, tables: Path, out: Path) -> dict[str, Any]:

@@ -28,7 +28,6 @@ from syncline.cli.pipeline_lag import lagging
 from syncline.cli.pipeline_report import (
     DEFAULT_PAGE,
     PageOption,
-    check_page,
     reported,
     shown_report,
 )
@@ -42,6 +41,7 @@ from syncline.cli.pipeline_session import (
     open_jobs,
 )
 from syncline.cli.pipeline_sets import PlanOption, digested, reconciled, snapshot_name
+from syncline.pipeline.places import check_file_place
 
 # Facts that are not 0 where something is wrong, by job.
 _WRONG = {
@@ -77,7 +77,9 @@ def run(
     output = Output(is_json=is_json)
     check_folders(folders, tail)
     check_rules(late_ms, lost_after_ms)
-    check_page(out)
+    check_file_place(out, "a page")
+    if plan is not None:
+        check_file_place(plan, "a plan")
     with open_jobs(tables, master, settings, output) as jobs:
         found: dict[str, dict[str, Any]] = {
             "ingest": ingested(jobs, folders, tail, damage_max, confirms)

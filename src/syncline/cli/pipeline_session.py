@@ -53,12 +53,21 @@ class Jobs:
 
 @contextmanager
 def open_jobs(
-    tables: Path, master: str, settings: list[str] | None, output: Output
+    tables: Path,
+    master: str,
+    settings: list[str] | None,
+    output: Output,
+    *,
+    writes_tables: bool = True,
 ) -> Generator[Jobs]:
+    """Start Spark. Before that, whatever can be known to be wrong is told, which is sooner."""
+    from syncline.pipeline.places import check_folder_place
     from syncline.pipeline.session import check_packages, open_session
 
     check_packages()
     chosen = dict(_setting(text) for text in settings or [])
+    if writes_tables:
+        check_folder_place(tables, "tables")
     with tempfile.TemporaryDirectory(prefix="syncline-spark-") as work_folder:
         output.note("starting Spark …")
         with open_session(Path(work_folder), master=master, settings=chosen) as spark:

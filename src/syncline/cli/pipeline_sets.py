@@ -17,6 +17,7 @@ from syncline.cli.pipeline_session import (
     print_facts,
 )
 from syncline.errors import ConfigError
+from syncline.pipeline.places import check_file_place
 
 SetsArgument = Annotated[str, typer.Argument(help="A snapshot, or a data folder to take one of.")]
 PlanOption = Annotated[
@@ -89,6 +90,8 @@ def reconcile(
 ) -> None:
     """Find the ids that the router lacks of the wanted sets, and those that it has beyond them."""
     output = Output(is_json=is_json)
+    if plan is not None:
+        check_file_place(plan, "a plan")
     with open_jobs(tables, master, settings, output) as jobs:
         names = snapshot_name(jobs, router), snapshot_name(jobs, wanted)
         facts = reconciled(jobs, *names, plan)

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from syncline.errors import TableError
 from syncline.pipeline.frames import read_version
 from syncline.pipeline.jobs.reconcile import MISSING, run_name
+from syncline.pipeline.places import writing_to
 from syncline.pipeline.schemas import DRIFT_ITEMS
 from syncline.pipeline.tables import Table
 from syncline.storage.drift.repair_plans import PlanHead, encode_head, encode_repair
@@ -21,7 +22,8 @@ from syncline.values.repairs import Action, Repair
 def write_plan(spark: SparkSession, tables: Path, router: str, wanted: str, path: Path) -> int:
     """Write the plan for what `reconcile` found; how many repairs there are.
 
-    The file appears whole or not at all. Raises TableError if the two were not reconciled.
+    The file appears whole or not at all. Raises TableError if the two were not reconciled,
+    PipelineError if it cannot be written.
     """
     table = Table(tables, DRIFT_ITEMS)
     run = run_name(router, wanted)
@@ -31,16 +33,17 @@ def write_plan(spark: SparkSession, tables: Path, router: str, wanted: str, path
     rows = read_version(spark, DRIFT_ITEMS, version).orderBy("service", "role", "id")
     head = PlanHead(router, wanted, version.row_count)
     draft = path.with_name(f"{path.name}.{os.getpid()}")
-    try:
-        with draft.open("w", encoding="utf-8") as file:
-            file.write(encode_head(head))
-            for repair in _repairs(cast(Iterable[Any], rows.toLocalIterator())):
-                file.write(encode_repair(repair))
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+    with writing_to(path):
+        try:
+            with draft.open("w", encoding="utf-8") as file:
+                file.write(encode_head(head))
+                for repair in _repairs(cast(Iterable[Any], rows.toLocalIterator())):
+                    file.write(encode_repair(repair))
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
     return version.row_count
 
 

@@ -29,6 +29,7 @@ from syncline.errors import ForeignFolderError, StorageError
 from syncline.kernels.prefix_digests import DigestSums, Integers, PrefixDigests, depth_for
 from syncline.kernels.xxh3 import ID_BYTES, Ids
 from syncline.pipeline.arrow import names_and_types, table_of, without
+from syncline.pipeline.places import writing_to
 from syncline.pipeline.schemas import ASSOCIATIONS, CLAIMS, RANGE_DIGESTS
 from syncline.pipeline.sources.rows import fixed_binary
 from syncline.pipeline.tables import Load, Table, TableSpec
@@ -88,8 +89,9 @@ def export_snapshot(
     """Take a snapshot. `on_ids` hears how many ids were written just now.
 
     The same sets in the same version give the same name, and are taken once. Raises
-    ForeignFolderError for a folder without records, NewerFormatError, CorruptionError, and
-    StorageError if a router begins to work on a folder that none worked on before.
+    ForeignFolderError for a folder without records, NewerFormatError, CorruptionError,
+    PipelineError if the tables cannot be written, and StorageError if a router begins to work on a
+    folder that none worked on before.
     """
     store_id, path = _records_of(folder)
     before = _FileState.of(path)
@@ -112,8 +114,10 @@ def export_snapshot(
             ranges = loads.enter_context(Table(tables, RANGE_DIGESTS).begin(progress))
             claimed = loads.enter_context(Table(tables, CLAIMS).begin(progress))
             sets = [(claim, _set_of(connection, claim, path)) for claim in claims]
-            id_count = _write_sets(sets, name, ids, ranges, on_ids)
-        _write_claims(claims, name, claimed)
+            with writing_to(tables):
+                id_count = _write_sets(sets, name, ids, ranges, on_ids)
+        with writing_to(tables):
+            _write_claims(claims, name, claimed)
         lineage = {"job": _SOURCE, "inputs": {"store": store_id.hex()}}
         for load in (claimed, ranges, ids):
             if not load.is_done:

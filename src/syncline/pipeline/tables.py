@@ -38,6 +38,7 @@ from deltalake.transaction import AddAction
 
 from syncline.errors import CommitConflictError, ExpectationError, SchemaError, TableError
 from syncline.pipeline.arrow import as_schema, footer_of, names_and_types, rows_of, without
+from syncline.pipeline.places import writing_to
 
 LOG_NAME: Final = "_delta_log"
 STAGING_NAME: Final = "_staging"
@@ -155,16 +156,18 @@ class Table:
         """A load that will bring each source as far as `progress` says.
 
         The version that it is based on is durable. Raises SchemaError if the table that is there
-        has other columns.
+        has other columns, PipelineError if it cannot be written.
         """
-        found = self._open_or_create()
+        with writing_to(self.path):
+            found = self._open_or_create()
         is_done = all(
             (found.transaction_version(source) or 0) >= reached
             for source, reached in progress.items()
         )
         attempt = uuid.uuid4().hex
         load = Load(self, found, attempt, dict(progress), is_done and bool(progress), self._on_step)
-        load.folder.mkdir(parents=True)
+        with writing_to(load.folder):
+            load.folder.mkdir(parents=True)
         try:
             yield load
         finally:
@@ -296,7 +299,8 @@ class Load:
 
         `replaces` names a partition whose files go in the same moment. `row_count` is how many rows
         there ought to be. Raises ExpectationError, SchemaError, CommitConflictError, TableError;
-        then nothing has landed.
+        then nothing has landed. After a PipelineError of the disk it may have: the next load finds
+        out.
         """
         spec = self.table.spec
         staged = sorted(self.folder.rglob("*.parquet"))
@@ -308,11 +312,12 @@ class Load:
                 f"{found} rows were written for {spec.name}, and {row_count} were to be"
             )
         self._on_step("checked")
-        for path, action in zip(staged, actions, strict=True):
-            self._move(path, self.table.path / unquote(action.path))
-            self._on_step("moved")
-        for folder in sorted(_folders_of(action.path for action in actions)):
-            _sync(self.table.path / folder)
+        with writing_to(self.table.path):
+            for path, action in zip(staged, actions, strict=True):
+                self._move(path, self.table.path / unquote(action.path))
+                self._on_step("moved")
+            for folder in sorted(_folders_of(action.path for action in actions)):
+                _sync(self.table.path / folder)
         facts = {
             **lineage,
             "row_count": found,
@@ -322,7 +327,8 @@ class Load:
         self._commit(actions, facts, replaces)
         self._on_step("committed")
         version = self.based_on + 1
-        self.table.sync_version(version)
+        with writing_to(self.table.path):
+            self.table.sync_version(version)
         return version
 
     def _commit(

@@ -13,6 +13,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from syncline.errors import TableError
+from syncline.pipeline.places import writing_to
 from syncline.pipeline.report.facts import READ, gather, gather_sources
 from syncline.pipeline.report.folding import Reader, needs_workers
 from syncline.pipeline.report.verdict import judge
@@ -38,7 +39,8 @@ def write_report(
     """Write the page; it appears whole or not at all.
 
     Without a session, everything is read in this process. Raises TableError if there is no folder
-    of tables, or if one of them cannot be read in full.
+    of tables, or if one of them cannot be read in full, and PipelineError if the page cannot be
+    written.
     """
     # Workers import this package for the folds: what draws is for the driver alone.
     from syncline.pipeline.report.page import page
@@ -51,7 +53,8 @@ def write_report(
     parts = sections(facts)
     content = page(facts, verdict, parts, made_at_ms).encode()
     assert len(content) <= PAGE_BYTES_MAX, "the lists on the page are bounded"
-    _write_whole(path, content)
+    with writing_to(path):
+        _write_whole(path, content)
     summaries = {part.key: part.summary for part in parts}
     return ReportFacts(str(path), len(content), str(verdict.state), verdict.sentence, summaries)
 
