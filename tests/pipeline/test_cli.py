@@ -111,6 +111,7 @@ def test_a_wrong_folder_is_told_before_spark_is_started(
     [
         "pipeline ingest ROUTER --tables /proc/nope",
         "pipeline digest some --tables /proc/nope",
+        "pipeline ingest ROUTER --tables /tmp/a%41",
         "pipeline lag ROUTER --tables tables --checkpoint /proc/nope",
         "pipeline reconcile one two --tables tables --plan /nonexistent/p",
         "pipeline reconcile one two --tables tables --plan .",

@@ -7,9 +7,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from syncline.errors import (
     CommitConflictError,
+    ConfigError,
     ExpectationError,
     PipelineError,
     SchemaError,
@@ -323,5 +326,33 @@ def test_a_table_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
     with (
         pytest.raises(PipelineError, match="numbers cannot be written: not a directory"),
         Table(tmp_path / "tables", SPEC).begin({}),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("name", ["a%41", "%2e%2e", "a\\b"])
+def test_a_path_that_would_be_taken_for_another_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match="is no place for tables"):
+        Table(tmp_path / name, SPEC)
+
+
+@pytest.mark.parametrize("name", ["100%", "a %b", "ä#?&", "a[1]{2}*"])
+def test_any_other_path_is_itself(tmp_path: Path, name: str) -> None:
+    table = Table(tmp_path / name, SPEC)
+    load_numbers(table, [1], 1)
+    assert numbers_of(table.version()) == [1, 1]
+    assert table.path.is_relative_to(tmp_path / name)
+
+
+def test_a_table_that_cannot_be_made_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise DeltaError("no such place\nand pages of more")
+
+    monkeypatch.setattr(DeltaTable, "create", refuse)
+    with (
+        pytest.raises(TableError, match=r"cannot be made in .* \(no such place\)$"),
+        Table(tmp_path, SPEC).begin({}),
     ):
         pass

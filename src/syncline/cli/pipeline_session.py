@@ -61,13 +61,13 @@ def open_jobs(
     writes_tables: bool = True,
 ) -> Generator[Jobs]:
     """Start Spark. Before that, whatever can be known to be wrong is told, which is sooner."""
-    from syncline.pipeline.places import check_folder_place
+    from syncline.pipeline.places import check_tables_place
     from syncline.pipeline.session import check_packages, open_session
 
     check_packages()
     chosen = dict(_setting(text) for text in settings or [])
     if writes_tables:
-        check_folder_place(tables, "tables")
+        check_tables_place(tables.absolute())
     with tempfile.TemporaryDirectory(prefix="syncline-spark-") as work_folder:
         output.note("starting Spark …")
         with open_session(Path(work_folder), master=master, settings=chosen) as spark:

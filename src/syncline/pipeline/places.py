@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import unquote
 
 from syncline.errors import ConfigError, PipelineError
 
@@ -33,6 +34,25 @@ def check_folder_place(path: Path, what: str) -> None:
         if not place.is_dir():
             raise ConfigError(f"{path} is no place for {what}; {place} is no folder")
         _try(place)
+
+
+def check_tables_place(path: Path) -> None:
+    """Raises ConfigError if no tables can be written to a folder."""
+    check_tables_path(path)
+    check_folder_place(path, "tables")
+
+
+def check_tables_path(path: Path) -> None:
+    """Raises ConfigError for a path that `deltalake` takes for another one.
+
+    It decodes what looks like part of an address, in an address as well.
+    """
+    text = str(path)
+    if "\\" in text or unquote(text) != text:
+        raise ConfigError(
+            f"{path} is no place for tables: % with two digits, or a backslash, would be taken for "
+            "another path; choose a folder without them"
+        )
 
 
 @contextmanager

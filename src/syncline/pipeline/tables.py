@@ -38,7 +38,7 @@ from deltalake.transaction import AddAction
 
 from syncline.errors import CommitConflictError, ExpectationError, SchemaError, TableError
 from syncline.pipeline.arrow import as_schema, footer_of, names_and_types, rows_of, without
-from syncline.pipeline.places import writing_to
+from syncline.pipeline.places import check_tables_path, writing_to
 
 LOG_NAME: Final = "_delta_log"
 STAGING_NAME: Final = "_staging"
@@ -106,11 +106,15 @@ class Version:
 
 
 class Table:
-    """`on_step` hears of every step of a load, before the next: tests stop there."""
+    """`on_step` hears of every step of a load, before the next: tests stop there.
+
+    Raises ConfigError for a path that is none for tables.
+    """
 
     def __init__(
         self, root: Path, spec: TableSpec, on_step: Callable[[str], None] = lambda _: None
     ) -> None:
+        check_tables_path(root)
         self.spec = spec
         self.path = root / spec.name
         self._on_step = on_step
@@ -205,8 +209,8 @@ class Table:
             raise TableError(self.spec.name, f"there is none in {self.path.parent}") from error
         except DeltaError as error:
             which = "its newest version" if number is None else f"version {number}"
-            reason = str(error).splitlines()[0] if str(error) else "no reason given"
-            raise TableError(self.spec.name, f"{which} cannot be read ({reason})") from error
+            said = f"{which} cannot be read ({_first_line(error)})"
+            raise TableError(self.spec.name, said) from error
         self._check_commits(found.version())
         return found
 
@@ -226,12 +230,7 @@ class Table:
     def _open_or_create(self) -> DeltaTable:
         if not self.exists():
             _make_folder(self.path)
-            DeltaTable.create(
-                self.path,
-                Schema.from_arrow(self.spec.schema),
-                mode="ignore",
-                partition_by=list(self.spec.partition_by),
-            )
+            self._create()
         found = self._open(None)
         there = as_schema(found.schema().to_arrow())
         if names_and_types(there) != names_and_types(self.spec.schema):
@@ -241,6 +240,18 @@ class Table:
             )
         self.sync_version(found.version())
         return found
+
+    def _create(self) -> None:
+        try:
+            DeltaTable.create(
+                self.path,
+                Schema.from_arrow(self.spec.schema),
+                mode="ignore",
+                partition_by=list(self.spec.partition_by),
+            )
+        except DeltaError as error:
+            said = f"it cannot be made in {self.path.parent} ({_first_line(error)})"
+            raise TableError(self.spec.name, said) from error
 
     def _files(self, found: DeltaTable) -> Iterator[DataFile]:
         # Nested: a column may have any name.
@@ -361,7 +372,7 @@ class Load:
         except CommitFailedError as error:
             raise CommitConflictError(spec.name, self.based_on) from error
         except DeltaError as error:
-            raise TableError(spec.name, str(error).splitlines()[0]) from error
+            raise TableError(spec.name, _first_line(error)) from error
 
     def _described(self, path: Path) -> AddAction:
         """What the commit says of a staged file. Raises SchemaError if it has other columns."""
@@ -390,6 +401,11 @@ class Load:
         _sync(staged)
         target.parent.mkdir(parents=True, exist_ok=True)
         staged.rename(target)
+
+
+def _first_line(error: DeltaError) -> str:
+    lines = str(error).splitlines()
+    return lines[0] if lines else "no reason given"
 
 
 def _sync(path: Path) -> None:
