@@ -319,6 +319,7 @@ class Router:
             secrets.token_bytes,
             queues.pressure.set,
             b"" if life is None else life.seed,
+            self._log,
         )
         self._metrics.watch_documents(documents)
         self._api.documents.attach(documents, committer)

@@ -8,6 +8,7 @@ from syncline.server.committer import Committer
 from syncline.server.documents import Documents
 from syncline.server.events import Events
 from syncline.server.gathering import WebSockets
+from syncline.server.logs import Log
 from syncline.server.open_document import DocumentOptions
 from syncline.server.sessions import Sessions
 from syncline.server.settings import Settings
@@ -44,11 +45,12 @@ def open_documents(
     random_bytes: Callable[[int], bytes],
     press: Callable[[], None],
     life: bytes,
+    log: Log,
 ) -> Documents:
     """Let WebSockets in to the documents of a store that is open."""
     options = options_of(settings, life)
     events = Events.of(store, clock_ms, Face.DOCUMENTS, is_wanted=settings.audit_events)
-    documents = Documents(store, committer, clock_ms, random_bytes, options, press, events)
+    documents = Documents(store, committer, clock_ms, random_bytes, options, press, events, log)
     sync = SyncFace(
         documents,
         Sessions(clock_ms, options.resume_ms),

@@ -6,6 +6,7 @@ Every face that works with documents comes through here, so that all keep the sa
   state is taken: nothing slips by between the two.
 - A connection's documents take turns: one that is far behind does not starve another.
 - A document that nobody has open is folded into its snapshot and let go of.
+- What is the matter with one document costs no other its upkeep.
 
 There is no timer while nothing is to be done: `_tick` runs only while some document has something
 coming, and looks at those alone whose time it is.
@@ -21,6 +22,7 @@ from typing import Any
 from syncline.core.document import Joined, Repeated
 from syncline.core.kinds.yjs import warm_up
 from syncline.errors import (
+    CorruptionError,
     LimitExceededError,
     StorageError,
     StoreBusyError,
@@ -35,6 +37,7 @@ from syncline.server.committer import Committer
 from syncline.server.events import Events
 from syncline.server.grouping import Grouping
 from syncline.server.listing import page_of
+from syncline.server.logs import Log
 from syncline.server.open_document import (
     Dialect,
     DocumentOptions,
@@ -87,6 +90,7 @@ class Documents:
         options: DocumentOptions | None = None,
         press: Callable[[], None] = lambda: None,
         events: Events | None = None,
+        log: Log | None = None,
     ) -> None:
         """`press` asks for upkeep at once: the store cannot take more without it."""
         self.counters = DocumentCounters()
@@ -97,6 +101,7 @@ class Documents:
         self._random_bytes = random_bytes
         self._press = press
         self._events = events
+        self._log = log
         # Faces wait here with what the store has no room for yet, such as new documents.
         self.patience = Patience(press)
         # Where they have large updates looked at.
@@ -473,14 +478,20 @@ class Documents:
 
     def _tick(self) -> None:
         self._timer = None
-        self.tend_all()
-        self._wake()
+        try:
+            self.tend_all()
+        finally:
+            self._wake()
 
     def tend_all(self) -> None:
         """The upkeep that is due now; a timer calls it while there is any."""
         now_ms = self._clock_ms()
         for document in [each for each, due_ms in self._due_ms.items() if due_ms <= now_ms]:
-            next_ms = self._tend(document, now_ms)
+            try:
+                next_ms = self._tend(document, now_ms)
+            except Exception as mistake:  # noqa: BLE001 (it costs this document, not the others)
+                self._part_with(document, mistake)
+                continue
             if next_ms is None:
                 self._due_ms.pop(document, None)
             else:
@@ -513,6 +524,20 @@ class Documents:
             return now_ms if self._close(document) else None
         document.folding.rest()
         return now_ms if machine.is_restless else None
+
+    def _part_with(self, document: OpenDocument, mistake: Exception) -> None:
+        """It cannot be tended. What is durable of it stays in the store, for whoever opens it."""
+        self._due_ms.pop(document, None)
+        if self._log is not None:
+            self._log.error(
+                "a document is ended: it cannot be tended",
+                stream=document.stream.hex(),
+                mistake=type(mistake).__name__,
+            )
+        failure = CorruptionError(
+            f"document {document.name!r}", document.machine.head, "it cannot be folded"
+        )
+        self._give_up(document, failure)
 
     def _close(self, document: OpenDocument) -> bool:
         """Fold it into its snapshot, then let go of it. Whether it takes longer."""

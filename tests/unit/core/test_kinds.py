@@ -181,3 +181,22 @@ def test_bytes_keep_every_update_in_order(bodies: list[bytes]) -> None:
     assert state.byte_count >= len(state.state())
     again = folding(Kind.BYTES, state.state())
     assert msgspec.msgpack.decode(again.shown()) == bodies
+
+
+class PanicException(BaseException):  # noqa: N818 (as the CRDT library names it)
+    pass
+
+
+def test_a_panic_of_the_library_is_an_error_and_an_interruption_stays_one() -> None:
+    def fail_with(mistake: BaseException) -> None:
+        def fail(body: bytes) -> bytes:
+            raise mistake
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr("syncline.core.kinds.yjs.pycrdt.get_state", fail)
+            YjsFolding().prepare(yjs_updates("a")[0][0])
+
+    with pytest.raises(InvalidMutationError):
+        fail_with(PanicException("attempt to divide by zero"))
+    with pytest.raises(KeyboardInterrupt):
+        fail_with(KeyboardInterrupt())

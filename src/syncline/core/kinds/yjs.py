@@ -8,6 +8,7 @@ beside it until they fit. State, as stored:
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 import msgspec
@@ -24,6 +25,24 @@ _TOGETHER: Final = 32
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[bytes]).decode
+
+
+class FoldingError(Exception):
+    """The CRDT library cannot do with these updates what it was asked for."""
+
+
+@contextmanager
+def _library() -> Iterator[None]:
+    """Whatever the CRDT library raises within, its panics too, becomes a FoldingError."""
+    try:
+        yield
+    except (RuntimeError, ValueError) as error:
+        raise FoldingError(str(error)) from error
+    except BaseException as error:
+        # A panic is no Exception, and its class cannot be imported.
+        if type(error).__name__ != "PanicException":
+            raise
+        raise FoldingError(f"the CRDT library panicked: {error}") from error
 
 
 class YjsFolding:
@@ -55,9 +74,10 @@ class YjsFolding:
         if value is not None:
             return body
         try:
-            # Decodes the whole update, at a tenth of the price of applying it.
-            pycrdt.get_state(body)
-        except ValueError as error:
+            with _library():
+                # Decodes the whole update, at a tenth of the price of applying it.
+                pycrdt.get_state(body)
+        except FoldingError as error:
             raise InvalidMutationError("a mutation of a Yjs document is a Yjs update") from error
         return body
 
@@ -72,7 +92,9 @@ class YjsFolding:
 
     def state(self) -> bytes:
         if self._newer_bytes:
-            self._merged = self._folded().get_update()
+            doc = self._folded()
+            with _library():
+                self._merged = doc.get_update()
             self._newer_bytes = 0
         return _encode([self._merged, *self._early])
 
@@ -106,9 +128,11 @@ class YjsFolding:
         """
         if self._doc is None and not self._newer_bytes and state_vector == _KNOWS_NOTHING:
             return [self._merged, *self._early]
+        doc = self._folded()
         try:
-            missing = self._folded().get_update(state_vector)
-        except ValueError as error:
+            with _library():
+                missing = doc.get_update(state_vector)
+        except FoldingError as error:
             raise InvalidMutationError("sync step 1 holds a state vector") from error
         return [missing, *self._early]
 
@@ -153,9 +177,10 @@ class YjsFolding:
     def _taken_in(self, doc: "pycrdt.Doc[Any]", updates: list[bytes]) -> list[bytes]:
         """Those that may have come too early."""
         try:
-            merged = pycrdt.merge_updates(*updates)
-            doc.apply_update(merged)
-        except (RuntimeError, ValueError):
+            with _library():
+                merged = pycrdt.merge_updates(*updates)
+                doc.apply_update(merged)
+        except FoldingError:
             # One of them: taking the others twice is as good as once.
             return self._taken_one_by_one(doc, updates)
         return updates if _is_early(merged, doc.get_state()) else []
@@ -164,8 +189,9 @@ class YjsFolding:
         taken: list[bytes] = []
         for update in updates:
             try:
-                doc.apply_update(update)
-            except (RuntimeError, ValueError):
+                with _library():
+                    doc.apply_update(update)
+            except FoldingError:
                 # It passed every check and cannot be folded; without it the document is whole.
                 self._unfoldable_count += 1
             else:

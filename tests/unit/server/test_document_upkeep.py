@@ -1,0 +1,89 @@
+"""Upkeep of documents when something is the matter with one of them."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from syncline.server.documents import LINGER_MS
+from syncline.wire import yjs
+from tests.unit.server.documents_rig import (
+    DocumentsRig,
+    open_memory,
+    turns,
+    yjs_updates,
+)
+
+
+class KeptLog:
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, dict[str, Any]]] = []
+
+    def error(self, event: str, **fields: object) -> None:
+        self.lines.append((event, fields))
+
+
+@pytest.fixture
+async def rig() -> AsyncIterator[DocumentsRig]:
+    rig = DocumentsRig(open_memory())
+    yield rig
+    await rig.committer.close()
+
+
+@pytest.fixture
+def log(rig: DocumentsRig, monkeypatch: pytest.MonkeyPatch) -> KeptLog:
+    log = KeptLog()
+    monkeypatch.setattr(rig.documents, "_log", log)
+    return log
+
+
+def break_upkeep(rig: DocumentsRig, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    tend = rig.documents._tend  # pyright: ignore[reportPrivateUsage]
+
+    def tend_or_fail(document: Any, now_ms: int) -> int | None:
+        if document.name == name:
+            raise ZeroDivisionError
+        return tend(document, now_ms)
+
+    monkeypatch.setattr(rig.documents, "_tend", tend_or_fail)
+
+
+async def test_a_document_that_cannot_be_tended_stops_no_other(
+    rig: DocumentsRig, log: KeptLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("broken", "whole"):
+        writer = rig.yjs_joined(name)
+        writer.update(yjs_updates("text")[0])
+        await rig.settle()
+        writer.drop()
+    reader = rig.yjs_joined("broken")
+    break_upkeep(rig, "broken", monkeypatch)
+    for _ in range(3):
+        await rig.tick(LINGER_MS + 1_000)
+    assert [each.name for each in rig.documents.opened()] == []
+    assert reader.peer.closed_with is not None
+    assert "document 'broken' is damaged" in reader.peer.closed_with[1]
+    ((event, fields),) = log.lines
+    assert event == "a document is ended: it cannot be tended"
+    assert fields["mistake"] == "ZeroDivisionError"
+    # All that was stored of it is there for who comes next.
+    again = rig.yjs_joined("broken")
+    again.say(yjs.SyncStep1(b"\x00"))
+    assert again.take(yjs.SyncStep2)[0].update == yjs_updates("text")[0]
+
+
+async def test_the_timer_goes_on_whatever_upkeep_meets(
+    rig: DocumentsRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = rig.yjs_joined()
+    writer.update(yjs_updates("text")[0])
+    await rig.settle()
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(rig.documents, "tend_all", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        rig.documents._tick()  # pyright: ignore[reportPrivateUsage]
+    await turns()
+    assert rig.documents._timer is not None  # pyright: ignore[reportPrivateUsage]
