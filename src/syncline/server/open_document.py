@@ -532,6 +532,8 @@ def load(
         options,
         events,
     )
+    # Now: later nobody is left to be told so.
+    opened.folding.check()
     opened.catch_up()
     return opened
 

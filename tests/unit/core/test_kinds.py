@@ -1,17 +1,18 @@
 """How the kinds of documents fold their updates."""
 
+from itertools import permutations
 from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pycrdt import Array, Doc, Text
+from pycrdt import Array, Doc, Text, merge_updates
 
 from syncline.core import merge_patch
 from syncline.core.kinds import Folding, folding
 from syncline.core.kinds.yjs import YjsFolding
-from syncline.errors import InvalidMutationError
+from syncline.errors import CorruptionError, InvalidMutationError
 from syncline.values.kinds import Kind
 
 json_values = st.recursive(
@@ -159,6 +160,48 @@ def test_an_update_that_cannot_be_folded_costs_the_document_nothing_else() -> No
     assert state.unfoldable_count == 1
 
 
+# An item in an item of client 77 that is not there yet; then that item, which can hold no other.
+IN_NOTHING_YET = bytes.fromhex("0101090004004d00017800")
+HOLDS_NOTHING = bytes.fromhex("01014d0005010161013100")
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+@pytest.mark.parametrize("is_folded_each_time", [True, False])
+def test_an_early_update_that_never_fits_costs_the_document_nothing_else(
+    order: tuple[int, ...], is_folded_each_time: bool
+) -> None:
+    (text,), _ = yjs_updates("precious")
+    updates = [text, IN_NOTHING_YET, HOLDS_NOTHING]
+    state = YjsFolding()
+    for number in order:
+        apply(state, updates[number])
+        if is_folded_each_time:
+            state.rest()
+            state.state_vector()
+    assert shown_text(state) == "precious"
+    again = YjsFolding(state.state())
+    again.check()
+    assert shown_text(again) == "precious"
+    assert state.unfoldable_count == 1
+
+
+def test_an_early_update_that_is_stored_beside_what_it_does_not_fit_is_left_out() -> None:
+    (text,), _ = yjs_updates("precious")
+    merged = merge_updates(text, HOLDS_NOTHING)
+    state = YjsFolding(msgspec.msgpack.encode([merged, IN_NOTHING_YET]))
+    assert shown_text(state) == "precious"
+    state.check()
+    assert shown_text(state) == "precious"
+    assert len(state.updates_since(b"\x00")) == 1
+    assert state.unfoldable_count == 1
+
+
+def test_a_state_that_cannot_be_read_is_damage() -> None:
+    state = YjsFolding(msgspec.msgpack.encode([b"\x01\x01\x01"]))
+    with pytest.raises(CorruptionError, match="its state cannot be folded"):
+        state.check()
+
+
 def test_yjs_refuses_what_is_no_state_vector() -> None:
     with pytest.raises(InvalidMutationError):
         YjsFolding().updates_since(b"\xff\xff\xff")
@@ -183,7 +226,7 @@ def test_bytes_keep_every_update_in_order(bodies: list[bytes]) -> None:
     assert msgspec.msgpack.decode(again.shown()) == bodies
 
 
-class PanicException(BaseException):  # noqa: N818 (as the CRDT library names it)
+class PanicException(BaseException):
     pass
 
 

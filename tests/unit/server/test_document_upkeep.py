@@ -3,9 +3,18 @@
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from syncline.server.documents import LINGER_MS
+from syncline.server.open_document import DocumentOptions, create
+from syncline.storage.documents import (
+    SNAPSHOT_VERSION,
+    DocumentSnapshot,
+    encode_snapshot,
+    stream_of,
+)
+from syncline.values.kinds import Kind
 from syncline.wire import yjs
 from tests.unit.server.documents_rig import (
     DocumentsRig,
@@ -13,6 +22,8 @@ from tests.unit.server.documents_rig import (
     turns,
     yjs_updates,
 )
+
+UNREADABLE = msgspec.msgpack.encode([b"\x01\x01\x01"])
 
 
 class KeptLog:
@@ -87,3 +98,25 @@ async def test_the_timer_goes_on_whatever_upkeep_meets(
         rig.documents._tick()  # pyright: ignore[reportPrivateUsage]
     await turns()
     assert rig.documents._timer is not None  # pyright: ignore[reportPrivateUsage]
+
+
+# A document whose snapshot cannot be read.
+
+
+async def test_a_damaged_snapshot_costs_who_opens_the_document_a_clear_word_and_no_other(
+    rig: DocumentsRig,
+) -> None:
+    for name in ("broken", "whole"):
+        create(name, Kind.YJS, bytes(8), rig.store, DocumentOptions(), 0)
+    snapshot = DocumentSnapshot(SNAPSHOT_VERSION, "broken", Kind.YJS, bytes(8), [], UNREADABLE)
+    rig.store.put_snapshot(stream_of("broken"), 0, encode_snapshot(snapshot), 0)
+    await rig.settle()
+    refused = rig.yjs("broken")
+    assert refused.peer.closed_with is not None
+    assert "its state cannot be folded" in refused.peer.closed_with[1]
+    client = rig.connect("ann")
+    client.subscribe("broken", kind="yjs")
+    (_, error) = client.take()
+    assert (error["type"], error["code"], error["document"]) == ("error", "damaged", "broken")
+    rig.yjs_joined("whole")
+    assert [each.name for each in rig.documents.opened()] == ["whole"]

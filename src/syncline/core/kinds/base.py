@@ -9,6 +9,10 @@ Prepared = Any
 class Folding(Protocol):
     """The state of one document. What is stored and what travels is bytes."""
 
+    def check(self) -> None:
+        """Raise CorruptionError if the state that it was made of cannot be read."""
+        ...
+
     def prepare(self, body: bytes, value: object = None) -> Prepared:
         """Check a mutation without applying it. Raises InvalidMutationError.
 

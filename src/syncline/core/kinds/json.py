@@ -21,6 +21,9 @@ class JsonFolding:
         self._encoded_bytes = len(state) or 2
         self._patched_bytes = 0
 
+    def check(self) -> None:
+        """Making it has read the whole state."""
+
     def prepare(self, body: bytes, value: object = None) -> Any:
         patch = value
         if patch is None:

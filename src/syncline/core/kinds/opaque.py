@@ -16,6 +16,9 @@ class BytesFolding:
         self.updates: list[bytes] = _decode(state) if state else []
         self._byte_count = _HEAD_BYTES + sum(_HEAD_BYTES + len(each) for each in self.updates)
 
+    def check(self) -> None:
+        """Making it has read the whole state."""
+
     def prepare(self, body: bytes, value: object = None) -> bytes:
         return body
 

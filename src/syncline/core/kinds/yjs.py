@@ -5,16 +5,19 @@ whose predecessors it has not seen when it is written out; such *early* updates 
 beside it until they fit. State, as stored:
 
     MessagePack array: the merged update, then each early update as it came
+
+The library cannot write out everything that it takes in. Then the updates that came since it last
+did stay beside the merged one as early ones do.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import msgspec
 import pycrdt
 
-from syncline.errors import InvalidMutationError
+from syncline.errors import CorruptionError, InvalidMutationError
 
 _EMPTY = b"\x00\x00"
 _KNOWS_NOTHING = b"\x00"
@@ -51,23 +54,35 @@ class YjsFolding:
     __slots__ = (
         "_doc",
         "_early",
+        "_folded_count",
+        "_is_stuck",
         "_merged",
+        "_newer",
         "_newer_bytes",
         "_state_vector",
-        "_tail",
         "_unfoldable_count",
+        "_unshown",
     )
 
     def __init__(self, state: bytes = b"") -> None:
         self._merged, *self._early = _decode(state) if state else [_EMPTY]
-        # Not folded yet; bounded by whoever takes snapshots.
-        self._tail: list[bytes] = []
-        # What came since `_merged` was written out, folded or not.
+        # What came since `_merged` was written out; bounded by whoever takes snapshots.
+        self._newer: list[bytes] = []
         self._newer_bytes = 0
+        # So many of them are in the document.
+        self._folded_count = 0
+        # With them the document cannot be written out.
+        self._is_stuck = False
         self._unfoldable_count = 0
+        # Those of the early ones that no update for subscribers can hold.
+        self._unshown: set[bytes] = set()
         # Both only while somebody is at work; the vector outlives the document.
         self._doc: pycrdt.Doc[Any] | None = None
         self._state_vector: bytes | None = None
+
+    def check(self) -> None:
+        if self._merged != _EMPTY:
+            self._folded()
 
     def prepare(self, body: bytes, value: object = None) -> bytes:
         """`value`: anything, if it is known beyond doubt that this is an update."""
@@ -82,26 +97,25 @@ class YjsFolding:
         return body
 
     def apply(self, prepared: bytes) -> None:
-        self._tail.append(prepared)
+        self._newer.append(prepared)
         self._newer_bytes += len(prepared)
+        self._is_stuck = False
 
     def apply_all(self, updates: Sequence[bytes]) -> None:
         """`apply` for each."""
-        self._tail += updates
+        self._newer += updates
         self._newer_bytes += sum(map(len, updates))
+        self._is_stuck = False
 
     def state(self) -> bytes:
-        if self._newer_bytes:
-            doc = self._folded()
-            with _library():
-                self._merged = doc.get_update()
-            self._newer_bytes = 0
-        return _encode([self._merged, *self._early])
+        self._write_out()
+        return _encode([self._merged, *self._beside()])
 
     def shown(self) -> bytes:
-        """One update that has everything, the early ones too."""
-        self.state()
-        return pycrdt.merge_updates(self._merged, *self._early) if self._early else self._merged
+        """One update that has everything, the early ones too, unless they fit into none."""
+        self._write_out()
+        beside = [each for each in self._beside() if each not in self._unshown]
+        return self._with(self._merged, beside) if beside else self._merged
 
     @property
     def byte_count(self) -> int:
@@ -117,24 +131,29 @@ class YjsFolding:
         if self._doc is None:
             # What was not folded stays as it came; nobody has asked for more.
             return
-        self.state()
+        self._write_out()
         self.state_vector()
         self._doc = None
+        self._folded_count = 0
 
     def updates_since(self, state_vector: bytes) -> list[bytes]:
         """What somebody with that state vector lacks, as updates; the first may be empty.
 
         Raises InvalidMutationError for bytes that are no state vector.
         """
-        if self._doc is None and not self._newer_bytes and state_vector == _KNOWS_NOTHING:
+        if self._doc is None and not self._newer and state_vector == _KNOWS_NOTHING:
             return [self._merged, *self._early]
-        doc = self._folded()
         try:
             with _library():
-                missing = doc.get_update(state_vector)
+                pycrdt.get_update(_EMPTY, state_vector)
         except FoldingError as error:
             raise InvalidMutationError("sync step 1 holds a state vector") from error
-        return [missing, *self._early]
+        doc = self._folded()
+        if not self._is_stuck:
+            with suppress(FoldingError), _library():
+                return [doc.get_update(state_vector), *self._early]
+        # All of it, as it came: whoever has some of it takes it twice, which is as good as once.
+        return [self._merged, *dict.fromkeys((*self._early, *self._newer))]
 
     def has_news(self, update: bytes) -> bool:
         """Whether an update holds anything that is not folded in; sometimes true if it does not.
@@ -146,44 +165,95 @@ class YjsFolding:
             return False
         self.prepare(update)
         state_vector = self.state_vector()
-        rest = pycrdt.get_update(update, state_vector)
-        return rest not in (_EMPTY, self._folded().get_update(state_vector))
+        doc = self._folded()
+        with suppress(FoldingError), _library():
+            rest = pycrdt.get_update(update, state_vector)
+            return rest not in (_EMPTY, doc.get_update(state_vector))
+        return True
 
     def state_vector(self) -> bytes:
-        if self._merged == _EMPTY and not (self._newer_bytes or self._early):
+        if self._merged == _EMPTY and not (self._newer or self._early):
             return _KNOWS_NOTHING
-        if self._state_vector is None or self._tail:
+        if self._state_vector is None or self._folded_count < len(self._newer):
             self._state_vector = self._folded().get_state()
         return self._state_vector
 
+    # Writing out.
+
+    def _write_out(self) -> None:
+        """Make `_merged` of everything, if the library can."""
+        if not self._newer or self._is_stuck:
+            return
+        doc = self._folded()
+        with suppress(FoldingError), _library():
+            self._merged = doc.get_update()
+            self._newer, self._newer_bytes, self._folded_count = [], 0, 0
+            return
+        self._is_stuck = True
+
+    def _beside(self) -> list[bytes]:
+        """What is not in `_merged`, once it was tried to write everything into it."""
+        return list(dict.fromkeys((*self._early, *self._newer)))
+
+    def _with(self, base: bytes, updates: list[bytes]) -> bytes:
+        """One update of these and of `base`, without those that fit into none."""
+        with suppress(FoldingError), _library():
+            merged = pycrdt.merge_updates(base, *updates)
+            pycrdt.Doc[Any]().apply_update(merged)
+            return merged
+        if len(updates) == 1:
+            self._unshown.update(updates)
+            self._unfoldable_count += 1
+            return base
+        half = len(updates) // 2
+        return self._with(self._with(base, updates[:half]), updates[half:])
+
+    # Folding.
+
     def _folded(self) -> "pycrdt.Doc[Any]":
+        """Raises CorruptionError if the state that this was made of cannot be read."""
         if self._doc is None:
-            self._doc = pycrdt.Doc()
-            for update in (self._merged, *self._early):
-                self._doc.apply_update(update)
-        if self._tail:
+            doc: pycrdt.Doc[Any] = pycrdt.Doc()
+            try:
+                with _library():
+                    doc.apply_update(self._merged)
+            except FoldingError as error:
+                raise CorruptionError(
+                    "a document's snapshot", 0, "its state cannot be folded"
+                ) from error
+            self._early = self._held_back(doc, self._early)
+            self._doc = doc
+        if self._folded_count < len(self._newer):
             self._fold(self._doc)
         return self._doc
 
     def _fold(self, doc: "pycrdt.Doc[Any]") -> None:
         maybe_early = list(self._early)
-        for start in range(0, len(self._tail), _TOGETHER):
-            maybe_early += self._taken_in(doc, self._tail[start : start + _TOGETHER])
+        tail = self._newer[self._folded_count :]
+        has_failed = False
+        for start in range(0, len(tail), _TOGETHER):
+            updates = tail[start : start + _TOGETHER]
+            try:
+                maybe_early += _taken_in(doc, updates)
+            except FoldingError:
+                # One of them: taking the others twice is as good as once.
+                has_failed = True
+                maybe_early += self._taken_one_by_one(doc, updates)
+        if has_failed:
+            # A document that fails forgets what it held back.
+            maybe_early = self._held_back(doc, maybe_early)
         if maybe_early:
             state_vector = doc.get_state()
-            self._early = [each for each in maybe_early if _is_early(each, state_vector)]
-        self._tail = []
+            self._early = [
+                each for each in dict.fromkeys(maybe_early) if _is_early(each, state_vector)
+            ]
+        self._folded_count = len(self._newer)
 
-    def _taken_in(self, doc: "pycrdt.Doc[Any]", updates: list[bytes]) -> list[bytes]:
-        """Those that may have come too early."""
-        try:
-            with _library():
-                merged = pycrdt.merge_updates(*updates)
-                doc.apply_update(merged)
-        except FoldingError:
-            # One of them: taking the others twice is as good as once.
-            return self._taken_one_by_one(doc, updates)
-        return updates if _is_early(merged, doc.get_state()) else []
+    def _held_back(self, doc: "pycrdt.Doc[Any]", updates: list[bytes]) -> list[bytes]:
+        """Have a document hold these until they fit, without those that never will."""
+        while len(taken := self._taken_one_by_one(doc, updates)) < len(updates):
+            updates = taken
+        return taken
 
     def _taken_one_by_one(self, doc: "pycrdt.Doc[Any]", updates: list[bytes]) -> list[bytes]:
         taken: list[bytes] = []
@@ -193,10 +263,16 @@ class YjsFolding:
                     doc.apply_update(update)
             except FoldingError:
                 # It passed every check and cannot be folded; without it the document is whole.
-                self._unfoldable_count += 1
+                self._leave_out(update)
             else:
                 taken.append(update)
         return taken
+
+    def _leave_out(self, update: bytes) -> None:
+        if update not in self._unshown:
+            self._unfoldable_count += 1
+        self._unshown.discard(update)
+        self._newer = [each for each in self._newer if each != update]
 
 
 def warm_up() -> None:
@@ -209,9 +285,22 @@ def is_empty(update: bytes) -> bool:
     return update == _EMPTY
 
 
+def _taken_in(doc: "pycrdt.Doc[Any]", updates: list[bytes]) -> list[bytes]:
+    """Those that may have come too early. Raises FoldingError."""
+    with _library():
+        merged = pycrdt.merge_updates(*updates)
+        doc.apply_update(merged)
+    return updates if _is_early(merged, doc.get_state()) else []
+
+
 def _is_early(update: bytes, state_vector: bytes) -> bool:
     """Whether a document of that state holds back some of it, for want of what came before."""
-    rest = pycrdt.get_update(update, state_vector)
+    try:
+        with _library():
+            rest = pycrdt.get_update(update, state_vector)
+    except FoldingError:
+        # Nobody can tell: as an early one it is kept.
+        return True
     if rest == _EMPTY:
         return False
     if rest[0] != 0:
