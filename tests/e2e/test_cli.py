@@ -547,21 +547,83 @@ def test_nothing_is_repaired_where_all_is_whole(cli: Cli, folder: Path, tmp_path
 
 
 def test_repair_says_first_and_copies_before_it_changes(cli: Cli, tmp_path: Path) -> None:
-    folder = make_folder(tmp_path / "data")
-    damage_payload(folder)
+    folder = make_sealed_folder(tmp_path / "data")
+    damage_run(folder)
     damaged = contents(folder)
     dry = cli("repair", folder)
     assert dry.code == 1
-    assert "11 entries in 3 queues and documents are readable, 1 are not" in dry.out
+    assert "59 entries in 3 queues and documents are readable, 1 are not" in dry.out
     assert "nothing was changed" in dry.out
     assert contents(folder) == damaged
     facts = cli("repair", folder, "--apply", "--json").json
     assert facts["applied"] is True
-    assert facts["after"]["entry_count"] == 11
+    assert facts["after"]["entry_count"] == 59
     kept = contents(Path(facts["copy"]))
     kept.pop("BACKUP.json")
     assert kept == damaged, "the copy is the folder as it was"
-    assert len(cli("tail", folder).out.splitlines()) == 11
+    assert len(cli("tail", folder).out.splitlines()) == 59
+
+
+def damage_run(folder: Path) -> Path:
+    """Flip a bit in a row of a run, which nobody meets before that is read."""
+    run = min((folder / "runs").iterdir())
+    data = bytearray(run.read_bytes())
+    data[data.index(b"message") + 4] ^= 1
+    run.write_bytes(data)
+    return run
+
+
+def make_sealed_folder(folder: Path) -> Path:
+    """As `make_folder`, with its messages in runs."""
+    options = StoreOptions(segment_bytes=65_536)
+    store = open_store(
+        "log", str(folder), DiskFiles(), options, now_ms=1, random_bytes=secrets.token_bytes
+    )
+    for queue in QUEUES:
+        store.create(queue, StreamKind.QUEUE, 1_000, 1)
+        for index in range(20):
+            store.append(queue, b"message %d" % index + bytes(8_000), 1_700_000_000_000)
+            commit(store)
+            run_jobs(store)
+    store.close()
+    assert any((folder / "runs").iterdir())
+    return folder
+
+
+def test_repair_writes_damaged_files_anew_and_copies_once(cli: Cli, tmp_path: Path) -> None:
+    folder = make_sealed_folder(tmp_path / "data")
+    run = damage_run(folder)
+    lost = cli("verify", folder, "--json").json
+    assert lost["missing_count"] == 1
+    assert [each["file"] for each in lost["damage"]] == [str(run)]
+    facts = cli("repair", folder, "--apply", "--json").json
+    assert facts["applied"] is True
+    assert not run.exists()
+    assert str(run) not in {each["file"] for each in facts["after"]["damage"]}
+    assert facts["after"]["entry_count"] == lost["entry_count"]
+    # What is gone stays gone; there is nothing to do about it a second time.
+    mended = contents(folder)
+    again = cli("repair", folder, "--apply")
+    assert again.code == 1
+    assert "nothing of this can be mended" in again.out
+    assert lost["damage"][0]["queue"] in again.out
+    facts = cli("repair", folder, "--apply", "--json").json
+    assert (facts["applied"], facts["copy"]) == (False, None)
+    assert contents(folder) == mended
+    assert len(list(tmp_path.glob("data.before-repair-*"))) == 1
+
+
+def test_what_a_journal_lost_is_said_and_nothing_is_copied(cli: Cli, tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "data", "journal")
+    messages = max((folder / "messages").rglob("messages.*"))
+    messages.write_bytes(messages.read_bytes().replace(b"seq=3", b"seq=7"))
+    damaged = contents(folder)
+    result = cli("repair", folder, "--apply")
+    assert result.code == 1
+    assert "what is lost is only in a backup" in result.out
+    assert str(QUEUES[2]) in result.out
+    assert contents(folder) == damaged
+    assert not list(tmp_path.glob("data.before-repair-*"))
 
 
 def test_what_cannot_even_be_opened_is_left_alone(cli: Cli, tmp_path: Path) -> None:

@@ -52,8 +52,24 @@ def format_of(folder: Path) -> FolderFormat:
 @contextmanager
 def looked_at(folder: Path) -> Generator[Store]:
     """The store in `folder`, recovered in memory: whatever happens, the folder stays as it is."""
-    found = format_of(folder)
+    with in_memory() as files, opened_over(folder, files) as store:
+        yield store
+
+
+@contextmanager
+def in_memory() -> Generator[OverlayFiles]:
+    """Files that keep what is written for as long as this lasts."""
     files = OverlayFiles(DiskFiles())
+    try:
+        yield files
+    finally:
+        files.close()
+
+
+@contextmanager
+def opened_over(folder: Path, files: OverlayFiles) -> Generator[Store]:
+    """The store in `folder`, with what was written to `files` so far."""
+    found = format_of(folder)
     store = open_store(
         found.kind,
         whole_path(folder),
@@ -66,7 +82,6 @@ def looked_at(folder: Path) -> Generator[Store]:
         yield store
     finally:
         store.close()
-        files.close()
 
 
 @contextmanager

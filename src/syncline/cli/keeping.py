@@ -16,11 +16,13 @@ from syncline.cli.folders import (
     check_outside,
     clock_ms,
     format_of,
+    in_memory,
     looked_at,
+    opened_over,
     whole_path,
     worked_on,
 )
-from syncline.cli.looking import EXIT_DAMAGED, read_whole
+from syncline.cli.looking import EXIT_DAMAGED, print_damage, read_store, read_whole
 from syncline.cli.output import JsonFlag, Output, bytes_text
 from syncline.cli.plan_repairs import repair_by_plan
 from syncline.cli.records_checks import (
@@ -206,11 +208,17 @@ def repair(
         if not before.is_whole:
             raise typer.Exit(EXIT_DAMAGED)
         return
+    mends_store = not before.findings.is_whole and _is_mendable(output, folder)
+    if not mends_store and before.are_records_whole:
+        _tell_lost(output, before)
+        if before.findings.damage:
+            raise typer.Exit(EXIT_DAMAGED)
+        return
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     kept = folder.absolute().with_name(f"{folder.absolute().name}.before-repair-{stamp}")
     with _locked(folder):
         _copy(output, folder, kept)
-    if not before.findings.is_whole:
+    if mends_store:
         _mend_store(output, folder)
     saved = None
     if before.records is not None and not before.records.is_whole:
@@ -237,9 +245,25 @@ class _State:
         return self.findings.is_whole and self.are_records_whole
 
 
+def _is_mendable(output: Output, folder: Path) -> bool:
+    """Whether files can be written anew, or opening alone leaves damage behind; tried in memory.
+
+    A store that was mended still misses what was lost: that is no reason to copy it once more.
+    """
+    with in_memory() as files:
+        with opened_over(folder, files) as store:
+            found = read_store(output, folder, store)
+            if isinstance(store, Mends) and store.take_job() is not None:
+                return True
+        with opened_over(folder, files) as store:
+            return read_store(output, folder, store) != found
+
+
 def _mend_store(output: Output, folder: Path) -> None:
     with worked_on(folder) as store:
-        # Opening has recovered what can be; the upkeep that is due may leave damaged files behind.
+        # Opening has recovered what can be. Of files, only those are written anew whose damage was
+        # met by then, so everything is read; the upkeep that is due may leave more behind.
+        read_store(output, folder, store)
         if isinstance(store, Mends):
             with output.progress("writing anew", None) as bar:
                 bar.run_out(store.mend())
@@ -262,6 +286,19 @@ def _read_or_explain(output: Output, folder: Path) -> Findings:
             f"{error.file} is damaged at byte {error.offset} ({error.reason}) and nothing can be "
             "read without it; make a data folder of a backup with `syncline restore`"
         ) from error
+
+
+def _tell_lost(output: Output, before: _State) -> None:
+    """Nothing was changed, since nothing can be."""
+    if output.is_json:
+        _tell_repair(output, before, None, None, None)
+        return
+    _tell_store(output, before.findings)
+    print_damage(output, before.findings.damage)
+    output.line(
+        "nothing of this can be mended, and nothing was changed: what is readable stays so, what "
+        "is lost is only in a backup; `syncline restore` makes a data folder of one"
+    )
 
 
 def _tell_repair(
@@ -298,6 +335,8 @@ def _tell_repair(
             f"kept {after.findings.entry_count} entries; {len(after.findings.damage)} damaged "
             f"places are left, {after.findings.missing_count} entries are gone"
         )
+        if after.findings.damage:
+            print_damage(output, after.findings.damage)
     if saved is not None:
         print_salvage(output, saved)
     if not before.are_records_whole:

@@ -98,7 +98,7 @@ def inspect(
         output.table("queues", columns, rows)
     if documents:
         print_listed(output, kept)
-    _print_damage(output, about.damage)
+    print_damage(output, about.damage)
 
 
 def _first(found: Iterator[_Found], count: int | None) -> Iterator[_Found]:
@@ -151,7 +151,7 @@ def _queue_facts(store: Store, stream: StreamId) -> dict[str, object]:
     }
 
 
-def _print_damage(output: Output, damage: tuple[Damage, ...]) -> None:
+def print_damage(output: Output, damage: tuple[Damage, ...]) -> None:
     if not damage:
         output.line("no damage is known", style="green")
         return
@@ -204,7 +204,7 @@ def verify(
                 "missing": findings.missing_count,
             },
         )
-        _print_damage(output, findings.damage)
+        print_damage(output, findings.damage)
         print_records(output, facts_of(report))
     if not is_whole:
         raise typer.Exit(EXIT_DAMAGED)
@@ -231,16 +231,23 @@ def _verify_copy(output: Output, folder: Path) -> int:
 
 def read_whole(output: Output, folder: Path) -> Findings:
     """Read all of a folder, changing nothing."""
+    with looked_at(folder) as store:
+        findings = read_store(output, folder, store)
+    damaged_life = _read_lives(folder)[1]
+    return replace(findings, damage=(*findings.damage, *damaged_life))
+
+
+def read_store(output: Output, folder: Path, store: Store) -> Findings:
+    """Read all of a store, which then knows all of its damage."""
     total_bytes = folder_bytes(DiskFiles(), whole_path(folder))
-    with looked_at(folder) as store, output.progress("reading", total_bytes) as bar:
+    with output.progress("reading", total_bytes) as bar:
         steps = read_everything(store)
         while True:
             try:
                 _, byte_count = next(steps)
             except StopIteration as end:
                 findings: Findings = end.value
-                damaged_life = _read_lives(folder)[1]
-                return replace(findings, damage=(*findings.damage, *damaged_life))
+                return findings
             bar.advance(byte_count)
 
 
