@@ -351,6 +351,26 @@ def test_restoring_refuses_what_is_not_whole(cli: Cli, folder: Path, tmp_path: P
     refused("which is outside")
 
 
+def test_verify_lists_what_is_damaged_in_a_backup(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    cli("backup", copy, "--data", folder)
+    (copy / "more").write_bytes(b"x")
+    (copy / "FORMAT").write_bytes(b"x")
+    shown = cli("verify", copy)
+    assert (shown.code, shown.error) == (1, "")
+    assert "damage in 2 places" in shown.out
+    found = cli("verify", copy, "--json")
+    assert found.code == 1
+    reasons = {each["file"]: each["reason"] for each in found.json["damage"]}
+    assert reasons == {
+        str(copy / "FORMAT"): "it differs from what was backed up",
+        str(copy / "more"): "it is not on the list of the backup",
+    }
+    (copy / "BACKUP.json").write_text("{}")
+    found = cli("verify", copy, "--json")
+    assert (found.code, found.json["damage"][0]["reason"]) == (1, "it is no list of files")
+
+
 def test_restoring_refuses_a_folder_that_holds_something(
     cli: Cli, folder: Path, tmp_path: Path
 ) -> None:

@@ -28,10 +28,10 @@ from syncline.cli.records_checks import (
 )
 from syncline.cli.router_client import RouterClient, UrlOption
 from syncline.cli.tailing import Printed, read_folder, read_router
-from syncline.errors import CorruptionError, RefusedError
+from syncline.errors import CorruptionError, RefusedError, StorageError
 from syncline.server.health import damage_facts
 from syncline.storage.base import Damage, Store, StreamKind
-from syncline.storage.copies import MANIFEST_NAME, check_copy, folder_bytes, read_manifest
+from syncline.storage.copies import MANIFEST_NAME, compare_copy, folder_bytes, read_manifest
 from syncline.storage.files import DiskFiles
 from syncline.storage.inspection import Findings, read_everything, report, with_unreadable
 from syncline.storage.life import Life, log_id, read_lives
@@ -180,12 +180,19 @@ def verify(
         facts = check_router(output, RouterClient(url), repairs=repair)
         _tell_records(output, facts)
         return
-    format_of(folder)
     if repair and (folder / MANIFEST_NAME).exists():
         raise RefusedError(f"{folder} is a backup; make a data folder of it, then repair that")
-    checked_file_count = _verify_copy(output, folder)
-    findings = read_whole(output, folder)
-    report = (repair_records if repair else examine_records)(output, folder)
+    checked_file_count, damaged_files = _verify_copy(output, folder)
+    try:
+        format_of(folder)
+        findings = read_whole(output, folder)
+        report = (repair_records if repair else examine_records)(output, folder)
+    except StorageError:
+        # A backup that is not as it was made may be no store any more.
+        if not damaged_files:
+            raise
+        findings, report = Findings(0, 0, 0, 0, ()), None
+    findings = replace(findings, damage=(*damaged_files, *findings.damage))
     is_whole = findings.is_whole and (report is None or report.is_left_whole)
     if is_json:
         facts = asdict(findings) | {"damage": [damage_facts(each) for each in findings.damage]}
@@ -219,14 +226,23 @@ def _tell_records(output: Output, facts: dict[str, Any]) -> None:
         raise typer.Exit(EXIT_DAMAGED)
 
 
-def _verify_copy(output: Output, folder: Path) -> int:
+def _verify_copy(output: Output, folder: Path) -> tuple[int, tuple[Damage, ...]]:
+    """How many files a backup lists, and those that are not as they were; of others none."""
     if not (folder / MANIFEST_NAME).exists():
-        return 0
+        return 0, ()
     files = DiskFiles()
-    manifest = read_manifest(files, whole_path(folder))
+    try:
+        manifest = read_manifest(files, whole_path(folder))
+    except CorruptionError as error:
+        return 0, (Damage(error.file, error.offset, error.reason),)
+    damaged: list[Damage] = []
     with output.progress("checking hashes", manifest.byte_count) as bar:
-        bar.run_out(check_copy(files, whole_path(folder), manifest))
-    return len(manifest.files)
+        for found in compare_copy(files, whole_path(folder), manifest):
+            if isinstance(found, Damage):
+                damaged.append(found)
+            else:
+                bar.advance(found)
+    return len(manifest.files), tuple(damaged)
 
 
 def read_whole(output: Output, folder: Path) -> Findings:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from syncline.errors import CorruptionError, ForeignFolderError
+from syncline.storage.base import Damage
 from syncline.storage.files import Files
 from syncline.storage.folder import CERTIFICATES_NAME, FORMAT_NAME, LOCK_NAME
 from syncline.values.limits import MIB
@@ -167,16 +168,26 @@ def read_manifest(files: Files, folder: str) -> CopyManifest:
 
 def check_copy(files: Files, folder: str, manifest: CopyManifest) -> Generator[int]:
     """Read everything again. Raises CorruptionError for the first file that is not as it was."""
+    for found in compare_copy(files, folder, manifest):
+        if isinstance(found, Damage):
+            raise CorruptionError(found.file, found.offset, found.reason)
+        yield found
+
+
+def compare_copy(files: Files, folder: str, manifest: CopyManifest) -> Generator[int | Damage]:
+    """Read everything again; gives every file that is not as it was."""
     _, found = walk(files, folder)
     listed = {file.path for file in manifest.files}
     for path in sorted(listed.symmetric_difference(found)):
         reason = "it is missing" if path in listed else "it is not on the list of the backup"
-        raise CorruptionError(posixpath.join(folder, path), 0, reason)
+        yield Damage(posixpath.join(folder, path), 0, reason)
     for wanted in manifest.files:
+        if wanted.path not in found:
+            continue
         copied = yield from _hash_file(files, folder, wanted.path)
         if copied != wanted:
             reason = "it differs from what was backed up"
-            raise CorruptionError(posixpath.join(folder, wanted.path), 0, reason)
+            yield Damage(posixpath.join(folder, wanted.path), 0, reason)
 
 
 def _check_paths(path: str, manifest: CopyManifest) -> None:
