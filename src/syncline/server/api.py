@@ -11,7 +11,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from syncline.core.queue import read_request
-from syncline.errors import MalformedMessageError, StorageError, SynclineError
+from syncline.errors import MalformedMessageError, RefusedError, StorageError, SynclineError
 from syncline.server.access import AccessGate
 from syncline.server.answers import error_answer, json_answer, plain_error
 from syncline.server.bodies import decode, number_in, read_body, split_batch
@@ -68,8 +68,12 @@ class Api:
         self._metrics = metrics
         self._queues: Queues | None = None
         self._backup: HotBackup | None = None
-        self.documents = DocumentApi(clock_ms, NotReadyError)
-        self.smp = SmpApi(NotReadyError, shows_peers=settings.log_ids)
+        self.documents = DocumentApi(
+            clock_ms, NotReadyError if settings.documents_enabled else _documents_off
+        )
+        self.smp = SmpApi(
+            NotReadyError if settings.smp_enabled else _smp_off, shows_peers=settings.log_ids
+        )
         self._pages = page_routes(pages or {})
 
     def attach(self, queues: Queues, backup: HotBackup) -> None:
@@ -234,6 +238,14 @@ class NotReadyError(StorageError):
 
     def __init__(self) -> None:
         super().__init__("the router is starting or stopping; try again in a moment")
+
+
+def _documents_off() -> RefusedError:
+    return RefusedError("documents are switched off here; documents.enabled switches them on")
+
+
+def _smp_off() -> RefusedError:
+    return RefusedError("SMP is switched off here; smp.enabled switches it on")
 
 
 def _stream(request: Request) -> StreamId:

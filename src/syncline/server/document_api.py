@@ -22,11 +22,11 @@ _PAGE_COUNT_MAX = 1_000
 
 
 class DocumentApi:
-    """The handlers. Until `attach`, there are no documents."""
+    """The handlers. Until `attach`, there are no documents, and `absence` says why."""
 
-    def __init__(self, clock_ms: Callable[[], int], not_ready: type[Exception]) -> None:
+    def __init__(self, clock_ms: Callable[[], int], absence: Callable[[], Exception]) -> None:
         self._clock_ms = clock_ms
-        self._not_ready = not_ready
+        self._absence = absence
         self._documents: Documents | None = None
         self._committer: Committer | None = None
 
@@ -84,5 +84,5 @@ class DocumentApi:
 
     def _ready(self) -> Documents:
         if self._documents is None:
-            raise self._not_ready
+            raise self._absence()
         return self._documents

@@ -7,7 +7,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from syncline.errors import StoreBusyError, StoreFullError
+from syncline.server.api import Api
 from syncline.server.health import Stage
+from syncline.server.settings import Settings
 from tests.unit.server.conftest import Rig
 
 TOKEN = "a-token-that-is-long"
@@ -341,3 +343,28 @@ async def test_a_store_that_cannot_be_copied_hot_says_what_to_do(rig: Rig) -> No
     answer = await rig.client().post("/api/backup", json={"folder": "/tmp/x"})
     assert answer.status_code == 403
     assert "stop it, then run `syncline backup`" in answer.json()["message"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "path", "setting"),
+    [
+        (Settings(documents_enabled=False), "/api/documents", "documents.enabled"),
+        (Settings(documents_enabled=False), "/api/documents/plan", "documents.enabled"),
+        (Settings(smp_enabled=False), "/api/smp", "smp.enabled"),
+        (Settings(smp_enabled=False), "/api/services", "smp.enabled"),
+    ],
+)
+async def test_what_is_switched_off_says_so_and_by_what(
+    rig: Rig, settings: Settings, path: str, setting: str
+) -> None:
+    rig.api = Api(settings, rig.health, rig.metrics, lambda: rig.now_ms)
+    refused = await rig.client().get(path)
+    assert (refused.status_code, refused.json()["retriable"]) == (403, False)
+    assert setting in refused.json()["message"]
+
+
+async def test_what_is_switched_on_is_not_there_before_the_store_is(rig: Rig) -> None:
+    rig.api = Api(Settings(), rig.health, rig.metrics, lambda: rig.now_ms)
+    for path in ("/api/documents", "/api/smp", "/api/queues"):
+        early = await rig.client().get(path)
+        assert (early.status_code, early.json()["retriable"]) == (503, True)

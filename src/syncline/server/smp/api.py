@@ -4,6 +4,7 @@ Addresses of peers are shown only where the log may hold them too (`log.ids`).
 """
 
 from base64 import urlsafe_b64encode
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -72,10 +73,10 @@ class Repairs(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class SmpApi:
-    """The handlers. Until `attach`, there is no router."""
+    """The handlers. Until `attach`, there is no router, and `absence` says why."""
 
-    def __init__(self, not_ready: type[Exception], *, shows_peers: bool) -> None:
-        self._not_ready = not_ready
+    def __init__(self, absence: Callable[[], Exception], *, shows_peers: bool) -> None:
+        self._absence = absence
         self._shows_peers = shows_peers
         self._router: SmpRouter | None = None
         self._address = ""
@@ -236,7 +237,7 @@ class SmpApi:
 
     def _ready(self) -> SmpRouter:
         if self._router is None:
-            raise self._not_ready
+            raise self._absence()
         return self._router
 
 
