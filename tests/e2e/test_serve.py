@@ -306,6 +306,15 @@ def exchange(router: RouterProcess, *pieces: bytes) -> bytes:
         return received
 
 
+@pytest.mark.parametrize("before", [b"", b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"])
+def test_a_large_head_is_refused_however_it_comes(router: RouterProcess, before: bytes) -> None:
+    head = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nx-long: "
+    answer = exchange(router, before + head + b"a" * 40_000 + b"\r\n\r\n")
+    assert b"HTTP/1.1 431" in answer, answer[:100]
+    answer = exchange(router, before + head + b"a" * 30_000 + b"\r\n\r\n")
+    assert b"HTTP/1.1 431" not in answer, answer[:100]
+
+
 def test_endless_heads_are_cut_off(router: RouterProcess) -> None:
     head = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n"
     answer = exchange(router, head, b"x-long: " + b"a" * 200_000)

@@ -51,7 +51,7 @@ def decode(kind: type[Struct], body: bytes) -> Struct:
 
 def split_batch(body: bytes, content_type: str, message_bytes_max: int) -> list[bytes]:
     """Raises MalformedMessageError, LimitExceededError; then no message of it is taken."""
-    if content_type.partition(";")[0].strip() == "application/json":
+    if content_type.partition(";")[0].strip().lower() == "application/json":
         messages = _decode_list(body)
     else:
         messages = _split_lengths(body)

@@ -19,13 +19,16 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import Server, ServerState
 
-from syncline.errors import ConfigError
+from syncline.errors import ConfigError, LimitExceededError
 from syncline.server.faces import Accepted, Rejected, Upgrade
 from syncline.server.gathering import WebSockets
 from syncline.server.handshake import Request, read_upgrade, rejecting_answer, switching_answer
 from syncline.values.limits import KIB
 
 HEAD_BYTES_MAX = 32 * KIB
+# A colon, a blank and the end of the line.
+_SEPARATOR_BYTES = 4
+_HEAD_TOO_LARGE = b"431 Request Header Fields Too Large"
 # What a transport says of its TLS connection, if we are the other end of that.
 SESSION_ID_INFO = "syncline_session_id"
 BACKLOG = 1_024
@@ -121,7 +124,7 @@ class BoundedConnection(HttpToolsProtocol):
         if self.transport.get_protocol() is not self:
             return
         if not self._is_in_body and self._head_bytes > HEAD_BYTES_MAX:
-            self._refuse(b"431 Request Header Fields Too Large")
+            self._refuse(_HEAD_TOO_LARGE)
 
     def _parse(self, data: bytes) -> None:
         """As the class below does it, but what follows a request for a WebSocket is not lost."""
@@ -133,7 +136,10 @@ class BoundedConnection(HttpToolsProtocol):
                 self._upgrade(has_more=ended.args[0] < len(data))
             else:
                 self._unsupported_upgrade_warning()
-        except httptools.HttpParserError:
+        except httptools.HttpParserError as error:
+            if isinstance(error.__context__, LimitExceededError):
+                self._refuse(_HEAD_TOO_LARGE)
+                return
             sentence = "Invalid HTTP request received."
             self.logger.warning(sentence)
             self.send_400_response(sentence)
@@ -190,6 +196,12 @@ class BoundedConnection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._stop_expecting()
+        # A head that came whole in one piece, or behind another request, was not counted before.
+        head_bytes = len(self.url) + sum(
+            len(name) + len(value) + _SEPARATOR_BYTES for name, value in self.headers
+        )
+        if head_bytes > HEAD_BYTES_MAX:
+            raise LimitExceededError("the head in bytes", head_bytes, HEAD_BYTES_MAX)
         self._is_in_body = True
         self.server_state.default_headers = self.dated.headers()
         super().on_headers_complete()
