@@ -209,6 +209,8 @@ class Api:
 
     async def back_up(self, request: Request) -> Response:
         wanted = decode(StartBackup, await self._small_body(request))
+        if "\0" in wanted.folder:
+            raise MalformedMessageError("the folder has a NUL in its name; no folder has")
         if self._backup is None:
             raise NotReadyError
         lines = self._backup.run(wanted.folder)

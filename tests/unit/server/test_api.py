@@ -341,6 +341,11 @@ async def test_metrics_tell_requests_by_route_and_never_name_a_queue(rig: Rig) -
     assert path.rsplit("/", 1)[1] not in text
 
 
+async def test_a_folder_that_cannot_be_is_refused_before_the_backup_begins(rig: Rig) -> None:
+    answer = await rig.client().post("/api/backup", json={"folder": "/tmp/a\0b"})
+    assert (answer.status_code, answer.json()["error"]) == (400, "MALFORMED")
+
+
 async def test_a_store_that_cannot_be_copied_hot_says_what_to_do(rig: Rig) -> None:
     answer = await rig.client().post("/api/backup", json={"folder": "/tmp/x"})
     assert answer.status_code == 403
