@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from syncline.errors import CorruptionError, ForeignFolderError
+from syncline.errors import CorruptionError, ForeignFolderError, StorageError
 from syncline.storage.base import Damage
 from syncline.storage.files import Files
 from syncline.storage.folder import CERTIFICATES_NAME, FORMAT_NAME, LOCK_NAME
@@ -75,8 +75,14 @@ def folder_bytes(files: Files, folder: str) -> int:
 
 
 def check_empty(files: Files, folder: str) -> None:
-    """Raises ForeignFolderError for a target that holds anything."""
+    """Raises ForeignFolderError for a target that holds anything, StorageError for one that cannot
+    be made."""
     if not files.exists(folder):
+        parent = posixpath.dirname(folder.rstrip("/")) or "."
+        if not files.is_folder(parent):
+            raise StorageError(
+                f"the folder {folder} cannot be made: there is no folder {parent}; make that first"
+            )
         return
     if not files.is_folder(folder):
         raise ForeignFolderError(folder, "it is a file")
