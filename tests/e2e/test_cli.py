@@ -418,7 +418,11 @@ def test_nothing_is_written_into_the_folder_that_is_read(
 def test_a_copy_whose_parent_is_missing_says_so(cli: Cli, folder: Path, tmp_path: Path) -> None:
     cli("backup", tmp_path / "copy", "--data", folder)
     missing = tmp_path / "no" / "such"
-    for words in (["backup", missing, "--data", folder], ["restore", tmp_path / "copy", missing]):
+    cases: list[list[str | Path]] = [
+        ["backup", missing, "--data", folder],
+        ["restore", tmp_path / "copy", missing],
+    ]
+    for words in cases:
         result = cli(*words)
         assert result.code == 2
         assert f"there is no folder {missing.parent}; make that first" in result.sentence

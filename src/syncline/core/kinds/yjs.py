@@ -10,7 +10,7 @@ The library cannot write out everything that it takes in. Then the updates that 
 did stay beside the merged one as early ones do.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
@@ -35,7 +35,7 @@ class FoldingError(Exception):
 
 
 @contextmanager
-def _library() -> Iterator[None]:
+def _library() -> Generator[None]:
     """Whatever the CRDT library raises within, its panics too, becomes a FoldingError."""
     try:
         yield
