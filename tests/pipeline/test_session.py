@@ -1,6 +1,8 @@
 """The session: quiet, on loopback, in UTC, with this Python; and told what it lacks."""
 
+import logging
 import os
+import signal
 import subprocess
 import sys
 from importlib.machinery import ModuleSpec
@@ -11,7 +13,14 @@ from pyspark.sql import SparkSession
 
 from syncline.errors import MissingPieceError
 from syncline.pipeline import session
-from syncline.pipeline.session import SessionKind, check_packages, kind_of, session_settings
+from syncline.pipeline.java import Java
+from syncline.pipeline.session import (
+    SessionKind,
+    check_packages,
+    kind_of,
+    open_session,
+    session_settings,
+)
 
 
 @pytest.mark.parametrize(
@@ -69,3 +78,54 @@ def test_workers_run_this_python_and_nothing_listens_but_on_loopback(spark: Spar
     assert conf.get("spark.driver.host") == "127.0.0.1"
     assert os.environ["SPARK_LOCAL_IP"] == "127.0.0.1"
     assert spark.sparkContext.uiWebUrl is None
+
+
+class FakeSession:
+    """Spark as far as starting and stopping goes."""
+
+    def __init__(self) -> None:
+        self.is_stopped = False
+        self.dataSource = self
+
+    def register(self, source: type) -> None:
+        pass
+
+    def stop(self) -> None:
+        self.is_stopped = True
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeSession:
+    found = FakeSession()
+
+    def started(_: object) -> FakeSession:
+        # As Spark does.
+        signal.signal(signal.SIGINT, lambda *_: None)
+        return found
+
+    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", started)
+    monkeypatch.setattr(session, "find_java", lambda: Java("/java", "17", "PATH"))
+    return found
+
+
+def test_an_interrupt_is_as_it_was_and_stops_the_session(fake: FakeSession, tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt), open_session(tmp_path):
+        signal.raise_signal(signal.SIGINT)
+    assert fake.is_stopped
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_what_the_gateway_raises_it_does_not_log_as_well(
+    fake: FakeSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root, own = logging.getLogger(), logging.getLogger("py4j")
+    before = [*root.filters], own.propagate
+    with open_session(tmp_path):
+        own.getChild("clientserver").error("a connection broke")
+        # By the root logger, from a file of the gateway.
+        path = Path("site-packages") / "py4j" / "java_gateway.py"
+        root.handle(root.makeRecord("root", logging.ERROR, str(path), 1, "broke", (), None))
+        root.error("of somebody else")
+    assert [record.getMessage() for record in caplog.records] == ["of somebody else"]
+    assert ([*root.filters], own.propagate) == before

@@ -1,18 +1,15 @@
 """`syncline demo`: a router at work with something going wrong, and the proof of what happened."""
 
-import signal
 import tempfile
-import threading
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from syncline.cli.interrupting import run as run_loop
+from syncline.cli.interrupting import terminated_as_interrupted
 from syncline.cli.output import JsonFlag, Output
 from syncline.cli.pipeline_session import open_jobs
 from syncline.errors import ForeignFolderError
@@ -53,7 +50,7 @@ def demo(
     from syncline.demo.story import Places, judge, live
 
     places = Places(_made(folder))
-    with _terminated_as_interrupted():
+    with terminated_as_interrupted():
         with output.count_progress("a router", None) as bar:
 
             def tell(text: str) -> None:
@@ -81,24 +78,6 @@ def _made(folder: Path | None) -> Path:
         raise ForeignFolderError(str(folder), "it is not empty; the demo wants one of its own")
     folder.mkdir(parents=True, exist_ok=True)
     return folder.absolute()
-
-
-@contextmanager
-def _terminated_as_interrupted() -> Generator[None]:
-    """Told to end in whatever way, it takes its processes with it."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    # Signals are the main thread's.
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _examined(output: Output, places: "Places") -> "Examined":

@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 
 from syncline.cli.folders import DEFAULT_FOLDER, FolderArgument, whole_path
+from syncline.cli.interrupting import terminated_as_interrupted
 from syncline.cli.output import JsonFlag, Output, bytes_text
 from syncline.errors import MissingPieceError, SynclineError
 from syncline.pipeline.java import find_java
@@ -158,6 +159,7 @@ def _spark_facts(tries_spark: bool) -> tuple[dict[str, object], list[str]]:
 
 def _has_one_row() -> bool:
     with (
+        terminated_as_interrupted(),
         tempfile.TemporaryDirectory(prefix="syncline-spark-") as work_folder,
         open_session(Path(work_folder), master="local[1]") as spark,
     ):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from syncline.cli.interrupting import terminated_as_interrupted
 from syncline.cli.output import Output
 from syncline.errors import ConfigError
 
@@ -68,7 +69,10 @@ def open_jobs(
     chosen = dict(_setting(text) for text in settings or [])
     if writes_tables:
         check_tables_place(tables.absolute())
-    with tempfile.TemporaryDirectory(prefix="syncline-spark-") as work_folder:
+    with (
+        terminated_as_interrupted(),
+        tempfile.TemporaryDirectory(prefix="syncline-spark-") as work_folder,
+    ):
         output.note("starting Spark …")
         with open_session(Path(work_folder), master=master, settings=chosen) as spark:
             yield Jobs(spark, tables.absolute(), output)

@@ -4,10 +4,14 @@
 - Workers run this very Python: without being told, they would take whatever the PATH has.
 - Logs are errors on standard error; what a job has to say, it says itself.
 - One session a process: jobs that follow one another share it.
+- An interrupt is KeyboardInterrupt, as it was before; stopping the session cancels what runs.
 """
 
+import logging
 import os
+import signal
 import sys
+import threading
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOCAL_MASTER: Final = "local[*]"
+_GATEWAY: Final = "py4j"
 _PACKAGES: Final = ("pyspark", "pyarrow", "pandas", "deltalake", "matplotlib")
 _LOG_SETTINGS: Final = """\
 rootLogger.level = error
@@ -151,8 +156,9 @@ def open_session(
         builder = SparkSession.Builder().master(master).appName("syncline")
         for name, value in {**wanted, **(settings or {})}.items():
             builder = builder.config(name, value)
-        with _explained():
-            session = builder.getOrCreate()
+        with _explained(), _without_gateway_logs():
+            with _interrupts_kept():
+                session = builder.getOrCreate()
             try:
                 session.dataSource.register(SynclineSource)
                 yield session
@@ -166,7 +172,7 @@ def _explained() -> Generator[None]:
     from pyspark.errors import PySparkException
 
     # Of a library without types.
-    java_error = cast(type[Exception], import_module("py4j.protocol").Py4JError)
+    java_error = cast(type[Exception], import_module(f"{_GATEWAY}.protocol").Py4JError)
     try:
         yield
     except (PySparkException, java_error) as error:
@@ -177,6 +183,44 @@ def _explained() -> Generator[None]:
         javas = [line.removeprefix(": ") for line in lines if line.startswith(": ")]
         reason = (ours or javas or lines or ["no reason given"])[0]
         raise PipelineError(f"Spark could not do it: {reason}") from error
+
+
+@contextmanager
+def _interrupts_kept() -> Generator[None]:
+    """What the block does to the handling of SIGINT is undone.
+
+    Spark's own handler cancels jobs over the connection at which the interrupted thread waits for
+    an answer: that fails, with pages of it.
+    """
+    # Signals are the main thread's; on another one Spark leaves them alone.
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _without_gateway_logs() -> Generator[None]:
+    """The gateway to Java logs an error with its traceback, and raises it: that is enough.
+
+    It logs by its own logger, and by that of whoever has it.
+    """
+
+    def is_of_others(record: logging.LogRecord) -> bool:
+        return Path(record.pathname).parent.name != _GATEWAY
+
+    root, own = logging.getLogger(), logging.getLogger(_GATEWAY)
+    root.addFilter(is_of_others)
+    propagates, own.propagate = own.propagate, False
+    try:
+        yield
+    finally:
+        own.propagate = propagates
+        root.removeFilter(is_of_others)
 
 
 def _write_log_settings(work_folder: Path) -> str:
