@@ -9,9 +9,10 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from syncline.errors import MissingPieceError
+from syncline.errors import MissingPieceError, PipelineError
 from syncline.pipeline import session
 from syncline.pipeline.java import Java
 from syncline.pipeline.session import (
@@ -114,6 +115,27 @@ def test_an_interrupt_is_as_it_was_and_stops_the_session(fake: FakeSession, tmp_
         signal.raise_signal(signal.SIGINT)
     assert fake.is_stopped
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_what_spark_cannot_be_started_with_is_to_be_checked(
+    fake: FakeSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: object) -> None:
+        raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
+
+    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", refuse)
+    with (
+        pytest.raises(PipelineError, match=r"not be started \(.*JAVA.*\); .* --master and --set"),
+        open_session(tmp_path, master="bogus://x"),
+    ):
+        pass
+
+
+def test_what_spark_cannot_do_is_not_a_matter_of_how_it_was_started(
+    fake: FakeSession, tmp_path: Path
+) -> None:
+    with pytest.raises(PipelineError, match=r"^Spark could not do it: .*$"), open_session(tmp_path):
+        raise PySparkRuntimeError(errorClass="NO_ACTIVE_SESSION", messageParameters={})
 
 
 def test_what_the_gateway_raises_it_does_not_log_as_well(

@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 
 LOCAL_MASTER: Final = "local[*]"
 _GATEWAY: Final = "py4j"
+# Java tells what it does not like itself, before it ends.
+_NO_START: Final = (
+    "Spark could not be started ({}); check what it is started with: --master and --set of "
+    "`syncline pipeline`"
+)
 _PACKAGES: Final = ("pyspark", "pyarrow", "pandas", "deltalake", "matplotlib")
 _LOG_SETTINGS: Final = """\
 rootLogger.level = error
@@ -130,7 +135,8 @@ def open_session(
 ) -> Generator["SparkSession"]:
     """Start Spark, and stop it at the end. `settings` win over those of the kind.
 
-    Raises MissingPieceError if Java or a package is not there.
+    Raises MissingPieceError if Java or a package is not there, PipelineError if Spark does not
+    start, and for what it cannot do.
     """
     check_packages()
     java = find_java()
@@ -156,8 +162,8 @@ def open_session(
         builder = SparkSession.Builder().master(master).appName("syncline")
         for name, value in {**wanted, **(settings or {})}.items():
             builder = builder.config(name, value)
-        with _explained(), _without_gateway_logs():
-            with _interrupts_kept():
+        with _explained("Spark could not do it: {}"), _without_gateway_logs():
+            with _explained(_NO_START), _interrupts_kept():
                 session = builder.getOrCreate()
             try:
                 session.dataSource.register(SynclineSource)
@@ -167,7 +173,7 @@ def open_session(
 
 
 @contextmanager
-def _explained() -> Generator[None]:
+def _explained(sentence: str) -> Generator[None]:
     """What Spark has to say, in its first line: behind it come pages of Java."""
     from pyspark.errors import PySparkException
 
@@ -182,7 +188,7 @@ def _explained() -> Generator[None]:
         ours = [line for line in lines if line.startswith("syncline.errors.")]
         javas = [line.removeprefix(": ") for line in lines if line.startswith(": ")]
         reason = (ours or javas or lines or ["no reason given"])[0]
-        raise PipelineError(f"Spark could not do it: {reason}") from error
+        raise PipelineError(sentence.format(reason)) from error
 
 
 @contextmanager
