@@ -136,6 +136,15 @@ def test_a_place_that_takes_nothing_is_told_before_any_work_is_done(
     assert [path.name for path in tmp_path.iterdir()] == ["router"]
 
 
+def test_a_plan_of_nothing_is_refused(without_spark: None, tmp_path: Path) -> None:
+    router = Router(tmp_path / "router")
+    router.stop()
+    words = ["pipeline", "run", router.folder, "--tables", str(tmp_path / "tables")]
+    words += ["--plan", str(tmp_path / "plan"), "--out", str(tmp_path / "page.html")]
+    with pytest.raises(ConfigError, match="--wanted"):
+        CliRunner().invoke(app, words, catch_exceptions=False)
+
+
 def test_what_is_no_setting_of_spark_is_refused(tmp_path: Path) -> None:
     words = ["pipeline", "digest", "some", "--tables", str(tmp_path), "--set", "memory=1g"]
     with pytest.raises(ConfigError, match="memory=1g"):

@@ -41,6 +41,7 @@ from syncline.cli.pipeline_session import (
     open_jobs,
 )
 from syncline.cli.pipeline_sets import PlanOption, digested, reconciled, snapshot_name
+from syncline.errors import ConfigError
 from syncline.pipeline.places import check_file_place
 
 # Facts that are not 0 where something is wrong, by job.
@@ -79,6 +80,8 @@ def run(
     check_rules(late_ms, lost_after_ms)
     check_file_place(out, "a page")
     if plan is not None:
+        if wanted is None:
+            raise ConfigError("--plan is for what --wanted finds; give both, or neither")
         check_file_place(plan, "a plan")
     with open_jobs(tables, master, settings, output) as jobs:
         found: dict[str, dict[str, Any]] = {
