@@ -136,6 +136,15 @@ def test_a_place_that_takes_nothing_is_told_before_any_work_is_done(
     assert [path.name for path in tmp_path.iterdir()] == ["router"]
 
 
+@pytest.mark.parametrize("verb", ["run", "ingest", "lag"])
+def test_a_tail_that_there_is_not_is_told_with_those_that_there_are(
+    without_spark: None, tmp_path: Path, verb: str
+) -> None:
+    words = ["pipeline", verb, str(tmp_path), "--tail", "bogus"]
+    with pytest.raises(ConfigError, match=r"'bogus' .* take none, durable, stopped"):
+        CliRunner().invoke(app, words, catch_exceptions=False)
+
+
 def test_a_plan_of_nothing_is_refused(without_spark: None, tmp_path: Path) -> None:
     router = Router(tmp_path / "router")
     router.stop()

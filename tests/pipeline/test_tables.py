@@ -356,3 +356,17 @@ def test_a_table_that_cannot_be_made_is_a_sentence(
         Table(tmp_path, SPEC).begin({}),
     ):
         pass
+
+
+@pytest.mark.parametrize("lineage", ["{broken", "[1]", "7", 7])
+def test_a_lineage_that_cannot_be_read_is_an_error(tmp_path: Path, lineage: object) -> None:
+    table = Table(tmp_path, SPEC)
+    load_numbers(table, [1], 1)
+    path = table.path / LOG_NAME / f"{1:020d}.json"
+    actions = [json.loads(line) for line in path.read_text().splitlines()]
+    for action in actions:
+        if "commitInfo" in action:
+            action["commitInfo"]["syncline"] = lineage
+    path.write_text("\n".join(map(json.dumps, actions)))
+    with pytest.raises(TableError, match="the commit of version 1 cannot be read"):
+        table.lineage(1)

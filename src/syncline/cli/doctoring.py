@@ -19,7 +19,7 @@ from syncline.cli.interrupting import terminated_as_interrupted
 from syncline.cli.output import JsonFlag, Output, bytes_text
 from syncline.errors import MissingPieceError, SynclineError
 from syncline.pipeline.java import find_java
-from syncline.pipeline.session import open_session
+from syncline.pipeline.session import PACKAGES, open_session
 from syncline.storage.folder import FORMAT_NAME
 
 EXIT_MISSING = 1
@@ -34,10 +34,7 @@ _NETWORK_FILE_SYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs"}
 _PIPELINE_EXTRA = "pip install 'syncline[spark]'"
 _OPTIONAL = {
     "uvloop": ("a faster event loop", "pip install 'syncline[fast]'"),
-    "pyspark": ("the data pipeline", _PIPELINE_EXTRA),
-    "pyarrow": ("the data pipeline", _PIPELINE_EXTRA),
-    "pandas": ("the data pipeline", _PIPELINE_EXTRA),
-    "deltalake": ("the data pipeline", _PIPELINE_EXTRA),
+    **dict.fromkeys(PACKAGES, ("the data pipeline", _PIPELINE_EXTRA)),
 }
 # Named here as well: what is known of an installed package may be older than its code.
 _FOR_DOCUMENTS = {

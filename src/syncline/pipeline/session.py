@@ -33,7 +33,7 @@ _NO_START: Final = (
     "Spark could not be started ({}); check what it is started with: --master and --set of "
     "`syncline pipeline`"
 )
-_PACKAGES: Final = ("pyspark", "pyarrow", "pandas", "deltalake", "matplotlib")
+PACKAGES: Final = ("pyspark", "pyarrow", "pandas", "deltalake", "matplotlib")
 _LOG_SETTINGS: Final = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
@@ -118,7 +118,7 @@ def kind_of(master: str) -> SessionKind:
 
 def check_packages() -> None:
     """Raises MissingPieceError unless all that the pipeline imports is installed."""
-    missing = [name for name in _PACKAGES if find_spec(name) is None]
+    missing = [name for name in PACKAGES if find_spec(name) is None]
     if missing:
         raise MissingPieceError(
             f"the pipeline needs {', '.join(missing)}: pip install 'syncline[spark]'"

@@ -141,17 +141,16 @@ class Table:
         return self._open(None).transaction_version(source) if self.exists() else None
 
     def lineage(self, number: int) -> dict[str, Any]:
-        """What the commit of a version says of where its rows came from."""
+        """What the commit of a version says of where its rows came from. Raises TableError."""
         try:
             text = (self.path / LOG_NAME / f"{number:020d}.json").read_text(encoding="utf-8")
             actions = [cast(dict[str, Any], json.loads(line)) for line in text.splitlines()]
-        except (OSError, ValueError) as error:
-            raise TableError(self.spec.name, f"version {number} cannot be read") from error
-        for action in actions:
-            if "commitInfo" in action:
-                found = json.loads(action["commitInfo"].get(LINEAGE_KEY, "{}"))
-                return cast(dict[str, Any], found)
-        return {}
+            told = [action["commitInfo"] for action in actions if "commitInfo" in action]
+            facts = json.loads(told[0].get(LINEAGE_KEY, "{}")) if told else {}
+            return dict(cast(dict[str, Any], facts))
+        except (OSError, ValueError, TypeError, AttributeError) as error:
+            said = f"the commit of version {number} cannot be read"
+            raise TableError(self.spec.name, said) from error
 
     # Writing.
 

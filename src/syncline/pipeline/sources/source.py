@@ -100,7 +100,7 @@ class SourceOptions:
                 folders = [options["path"], *folders]
             found = cls(
                 tuple(str(folder).rstrip("/") for folder in folders),
-                Tail(options.get("tail", Tail.NONE)),
+                _tail(options.get("tail", Tail.NONE)),
                 {"true": True, "false": False}[options.get("bodies", "true").lower()],
                 _columns(options.get("columns", "")),
                 int(options.get("partition_bytes", _PARTITION_BYTES_DEFAULT)),
@@ -115,6 +115,12 @@ class SourceOptions:
         if not found.folders or found.partition_bytes <= 0 or found.batch_bytes <= 0:
             raise ConfigError(f"the source {FORMAT} needs a data folder and a size above 0 to read")
         return found
+
+
+def _tail(text: str) -> Tail:
+    if text not in list(Tail):
+        raise ValueError(f"{text!r} is no choice of a tail; take {', '.join(Tail)}")
+    return Tail(text)
 
 
 def _columns(text: str) -> tuple[str, ...]:
