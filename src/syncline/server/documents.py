@@ -5,7 +5,8 @@ Every face that works with documents comes through here, so that all keep the sa
 - A subscriber is registered, at the place of the state that it is given, in the step in which that
   state is taken: nothing slips by between the two.
 - A connection's documents take turns: one that is far behind does not starve another.
-- A document that nobody has open is folded into its snapshot and let go of.
+- A document that nobody has open is folded into its snapshot and let go of. A snapshot that could
+  not be read again is not stored: then the updates stay.
 - What is the matter with one document costs no other its upkeep.
 
 There is no timer while nothing is to be done: `_tick` runs only while some document has something
@@ -51,6 +52,7 @@ from syncline.server.open_document import (
 )
 from syncline.server.patience import Patience
 from syncline.storage.base import Store, StreamKind
+from syncline.storage.documents import stream_of
 from syncline.storage.stored_documents import StoredDocument, stored_document
 from syncline.values import limits
 from syncline.values.ids import StreamId
@@ -76,6 +78,7 @@ class DocumentCounters:
     evicted_count: int = 0
     resent_count: int = 0
     snapshot_count: int = 0
+    unreadable_snapshot_count: int = 0
 
 
 class Documents:
@@ -456,14 +459,28 @@ class Documents:
         if self._open.get(document.name) is document and document.wants_snapshot:
             self._take_snapshot(document)
 
-    def _take_snapshot(self, document: OpenDocument) -> None:
+    def _take_snapshot(self, document: OpenDocument) -> bool:
+        """Whether there can be one; else the updates in the stream have to do."""
         try:
             seq = document.stage_snapshot(self._clock_ms())
         except StorageError:
             # The updates are in the stream; it is tried again with the next ones.
-            return
+            return True
+        if seq is None:
+            self._note_unreadable(document)
+            return False
         self.counters.snapshot_count += 1
         self._committer.when_durable(partial(self._snapshot_durable, document, seq))
+        return True
+
+    def _note_unreadable(self, document: OpenDocument) -> None:
+        self.counters.unreadable_snapshot_count += 1
+        if self._log is not None and document.unreadable_count == 1:
+            self._log.error(
+                "a snapshot could not be read again: the updates of its document are kept",
+                stream=document.stream.hex(),
+                update_count=document.machine.head - document.machine.snapshot_seq,
+            )
 
     def _snapshot_durable(
         self, document: OpenDocument, seq: int, failure: StorageError | None
@@ -542,9 +559,9 @@ class Documents:
     def _close(self, document: OpenDocument) -> bool:
         """Fold it into its snapshot, then let go of it. Whether it takes longer."""
         if document.has_news:
-            self._take_snapshot(document)
-            return True
-        if document.machine.snapshot_seq < document.machine.head:
+            if self._take_snapshot(document):
+                return True
+        elif document.machine.snapshot_seq < document.machine.head:
             return True
         document.truncate()
         del self._open[document.name]
@@ -600,6 +617,9 @@ class Documents:
 
     def delete(self, name: str) -> None:
         """Raises UnknownDocumentError. Durable once the committer says so."""
-        document = self._opened(name, None, may_create=False)
-        self._store.delete(document.stream)
-        self._end_all(document, UnknownDocumentError(f"document {name!r} was deleted"))
+        with suppress(CorruptionError):
+            # One that cannot be read may be deleted as well.
+            self._opened(name, None, may_create=False)
+        self._store.delete(stream_of(name))
+        if (document := self._open.get(name)) is not None:
+            self._end_all(document, UnknownDocumentError(f"document {name!r} was deleted"))

@@ -142,3 +142,8 @@ class _DocumentCollector(Collector):
             "document_resends", "Times that a connection was sent again.", counters.resent_count
         )
         yield counter("document_snapshots", "Snapshots written.", counters.snapshot_count)
+        yield counter(
+            "document_unreadable_snapshots",
+            "Snapshots not written, since nobody could have read them.",
+            counters.unreadable_snapshot_count,
+        )

@@ -175,6 +175,7 @@ class OpenDocument:
         "presence",
         "readers",
         "stream",
+        "unreadable_count",
     )
 
     def __init__(
@@ -201,6 +202,8 @@ class OpenDocument:
         self.presence: dict[str, Any] = {}
         self.changed_ms = 0
         self.evicted_count = 0
+        # Snapshots that were not stored, since nobody could have read them.
+        self.unreadable_count = 0
         self._store = store
         self._options = options
         self._events = events
@@ -455,10 +458,19 @@ class OpenDocument:
         """Something durable is in no snapshot yet."""
         return self.machine.head > self._snapshot_staged_seq
 
-    def stage_snapshot(self, now_ms: int) -> int:
-        """Stage the state up to `head`, which it returns. Raises as the store does."""
+    def stage_snapshot(self, now_ms: int) -> int | None:
+        """Stage the state up to `head`, which it returns. Raises as the store does.
+
+        None if that state could not be read again: then nothing is staged, the updates stay in the
+        stream, and it is wanted again when the document has grown.
+        """
         seq = self.machine.head
-        self._store.put_snapshot(self.stream, seq, self.snapshot_payload(), now_ms)
+        payload = self.snapshot_payload()
+        if not self.folding.is_folded:
+            self.unreadable_count += 1
+            self._bytes_since_snapshot = 0
+            return None
+        self._store.put_snapshot(self.stream, seq, payload, now_ms)
         self._snapshot_staged_seq = seq
         self._bytes_since_snapshot = 0
         return seq

@@ -196,6 +196,32 @@ def test_an_early_update_that_is_stored_beside_what_it_does_not_fit_is_left_out(
     assert state.unfoldable_count == 1
 
 
+# A content of the oldest make, of which the library writes what it cannot read.
+WRITTEN_BADLY = bytes.fromhex("01014d0002010161010131013100")
+
+
+def test_a_state_that_could_not_be_read_again_keeps_the_updates_as_they_came() -> None:
+    (text, more), _ = yjs_updates("precious", " text")
+    state = YjsFolding()
+    apply(state, text, WRITTEN_BADLY)
+    assert shown_text(YjsFolding(state.state())) == "precious"
+    assert not state.is_folded
+    apply(state, more)
+    state.rest()
+    again = YjsFolding(state.state())
+    again.check()
+    assert shown_text(state) == shown_text(again) == "precious text"
+    assert text in state.updates_since(b"\x00")
+
+
+def test_a_state_that_can_be_read_again_is_folded() -> None:
+    updates, doc = yjs_updates("a", "b", "-")
+    state = YjsFolding()
+    apply(state, *updates)
+    assert msgspec.msgpack.decode(state.state()) == [doc.get_update()]
+    assert state.is_folded
+
+
 def test_a_state_that_cannot_be_read_is_damage() -> None:
     state = YjsFolding(msgspec.msgpack.encode([b"\x01\x01\x01"]))
     with pytest.raises(CorruptionError, match="its state cannot be folded"):

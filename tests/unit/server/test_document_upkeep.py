@@ -19,10 +19,13 @@ from syncline.wire import yjs
 from tests.unit.server.documents_rig import (
     DocumentsRig,
     open_memory,
+    text_of,
     turns,
     yjs_updates,
 )
 
+# Of this content the library writes what it cannot read.
+WRITTEN_BADLY = bytes.fromhex("01014d0002010161010131013100")
 UNREADABLE = msgspec.msgpack.encode([b"\x01\x01\x01"])
 
 
@@ -100,7 +103,32 @@ async def test_the_timer_goes_on_whatever_upkeep_meets(
     assert rig.documents._timer is not None  # pyright: ignore[reportPrivateUsage]
 
 
-# A document whose snapshot cannot be read.
+# Snapshots that could not be read.
+
+
+async def test_a_snapshot_that_could_not_be_read_again_is_not_stored_and_the_updates_are_kept(
+    rig: DocumentsRig, log: KeptLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("syncline.server.documents.check_update", lambda body: None)
+    first, second = yjs_updates("precious", " text")
+    writer = rig.yjs_joined()
+    for update in (first, WRITTEN_BADLY, second):
+        writer.update(update)
+        await rig.settle()
+    writer.drop()
+    for _ in range(3):
+        await rig.tick(LINGER_MS + 1_000)
+    assert list(rig.documents.opened()) == [], "it is let go of all the same"
+    assert rig.documents.counters.unreadable_snapshot_count == 1
+    ((event, fields),) = log.lines
+    assert event == "a snapshot could not be read again: the updates of its document are kept"
+    assert fields["update_count"] == 3
+    assert rig.store.state(stream_of("d")).first == 1
+    reader = rig.subscribed("ann", kind="yjs")
+    document = rig.documents.find("d")
+    assert document is not None
+    assert text_of(document.folding.shown()) == "precious text"
+    reader.drop()
 
 
 async def test_a_damaged_snapshot_costs_who_opens_the_document_a_clear_word_and_no_other(
@@ -120,3 +148,6 @@ async def test_a_damaged_snapshot_costs_who_opens_the_document_a_clear_word_and_
     assert (error["type"], error["code"], error["document"]) == ("error", "damaged", "broken")
     rig.yjs_joined("whole")
     assert [each.name for each in rig.documents.opened()] == ["whole"]
+    rig.documents.delete("broken")
+    await rig.settle()
+    assert rig.documents.find("broken") is None

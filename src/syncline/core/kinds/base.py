@@ -38,6 +38,14 @@ class Folding(Protocol):
         ...
 
     @property
+    def is_folded(self) -> bool:
+        """Whether the last `state` has all updates folded in.
+
+        If not, what they fold into cannot be read again: then the state has some as they came.
+        """
+        ...
+
+    @property
     def unfoldable_count(self) -> int:
         """Updates since the document was opened that are stored and relayed, but in no state."""
         ...

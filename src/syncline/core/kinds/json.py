@@ -57,6 +57,10 @@ class JsonFolding:
         return self._encoded_bytes + self._patched_bytes
 
     @property
+    def is_folded(self) -> bool:
+        return True
+
+    @property
     def unfoldable_count(self) -> int:
         return 0
 

@@ -37,6 +37,10 @@ class BytesFolding:
         return self._byte_count
 
     @property
+    def is_folded(self) -> bool:
+        return True
+
+    @property
     def unfoldable_count(self) -> int:
         return 0
 

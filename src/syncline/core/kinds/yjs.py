@@ -6,8 +6,9 @@ beside it until they fit. State, as stored:
 
     MessagePack array: the merged update, then each early update as it came
 
-The library cannot write out everything that it takes in. Then the updates that came since it last
-did stay beside the merged one as early ones do.
+The library does not take back everything that it wrote. What it writes is read again before it
+takes the place of the updates that it was made of; if it cannot be, these stay beside it as early
+ones do. So a state is never worse than the updates that led to it.
 """
 
 from collections.abc import Generator, Iterator, Sequence
@@ -71,7 +72,7 @@ class YjsFolding:
         self._newer_bytes = 0
         # So many of them are in the document.
         self._folded_count = 0
-        # With them the document cannot be written out.
+        # With them the document cannot be written out so that it can be read again.
         self._is_stuck = False
         self._unfoldable_count = 0
         # Those of the early ones that no update for subscribers can hold.
@@ -110,6 +111,10 @@ class YjsFolding:
     def state(self) -> bytes:
         self._write_out()
         return _encode([self._merged, *self._beside()])
+
+    @property
+    def is_folded(self) -> bool:
+        return not self._is_stuck
 
     def shown(self) -> bytes:
         """One update that has everything, the early ones too, unless they fit into none."""
@@ -181,14 +186,22 @@ class YjsFolding:
     # Writing out.
 
     def _write_out(self) -> None:
-        """Make `_merged` of everything, if the library can."""
+        """Make `_merged` of everything, if that can be read again.
+
+        Reading it costs five times as much as writing it; but what nobody can read must neither
+        be stored in the place of the updates that it was made of, nor be sent.
+        """
         if not self._newer or self._is_stuck:
             return
         doc = self._folded()
         with suppress(FoldingError), _library():
-            self._merged = doc.get_update()
-            self._newer, self._newer_bytes, self._folded_count = [], 0, 0
-            return
+            written = doc.get_update()
+            again: pycrdt.Doc[Any] = pycrdt.Doc()
+            again.apply_update(written)
+            if _pairs(again.get_state()) == _pairs(doc.get_state()):
+                self._merged = written
+                self._newer, self._newer_bytes, self._folded_count = [], 0, 0
+                return
         self._is_stuck = True
 
     def _beside(self) -> list[bytes]:
