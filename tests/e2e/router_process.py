@@ -27,8 +27,29 @@ def environment(**settings: str) -> dict[str, str]:
 def run_cli(
     *arguments: str | Path, cwd: Path | None = None, **settings: str
 ) -> subprocess.CompletedProcess[str]:
+    return _run(*COMMAND, *map(str, arguments), cwd=cwd, **settings)
+
+
+# Root may write anywhere; without its capabilities it is a user like any other.
+_WITHOUT_POWERS = """
+import ctypes, os
+from syncline.cli import main
+if os.getuid() == 0:
+    header, nothing = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
+    assert ctypes.CDLL(None).capset(header, nothing) == 0
+main()
+"""
+
+
+def run_without_powers(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return _run(sys.executable, "-c", _WITHOUT_POWERS, *map(str, arguments))
+
+
+def _run(
+    *command: str, cwd: Path | None = None, **settings: str
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*COMMAND, *map(str, arguments)],
+        command,
         cwd=cwd,
         env=environment(**settings),
         capture_output=True,

@@ -16,7 +16,7 @@ from syncline.storage.opening import open_store
 from syncline.storage.options import StoreOptions
 from syncline.values.ids import StreamId
 from tests.e2e.command_line import Cli
-from tests.e2e.router_process import RouterProcess, run_cli, running
+from tests.e2e.router_process import RouterProcess, run_cli, run_without_powers, running
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -426,6 +426,25 @@ def test_a_copy_whose_parent_is_missing_says_so(cli: Cli, folder: Path, tmp_path
         result = cli(*words)
         assert result.code == 2
         assert f"there is no folder {missing.parent}; make that first" in result.sentence
+
+
+def test_a_folder_that_may_only_be_read_is_backed_up(cli: Cli, tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "data")
+    for path in folder.rglob("*"):
+        path.chmod(0o500 if path.is_dir() else 0o400)
+    folder.chmod(0o500)
+    copied = run_without_powers("backup", tmp_path / "copy", "--data", folder)
+    assert copied.returncode == 0, copied.stderr
+    assert cli("verify", tmp_path / "copy").code == 0
+    lock = DiskFiles().lock(str(folder / "LOCK"))
+    refused = run_without_powers("backup", tmp_path / "other", "--data", folder)
+    lock.release()
+    assert (refused.returncode, "in use by another router" in refused.stderr) == (2, True)
+    (folder / "LOCK").chmod(0)
+    refused = run_without_powers("backup", tmp_path / "other", "--data", folder)
+    assert refused.returncode == 2
+    assert "run this as the user that the folder belongs to" in refused.stderr
+    assert not (tmp_path / "other").exists()
 
 
 # Other layouts.

@@ -3,7 +3,6 @@
 import json
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -16,7 +15,12 @@ import httpx
 import pytest
 
 from syncline.wire.smp.addresses import RouterAddress
-from tests.e2e.router_process import RouterProcess, environment, run_cli, running
+from tests.e2e.router_process import (
+    RouterProcess,
+    run_cli,
+    run_without_powers,
+    running,
+)
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -208,28 +212,10 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
         assert str(folder) in result.stderr
 
 
-# Root may write anywhere; without its capabilities it is a user like any other.
-SERVE_WITHOUT_POWERS = """
-import ctypes, os
-from syncline.cli import main
-if os.getuid() == 0:
-    header, nothing = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
-    assert ctypes.CDLL(None).capset(header, nothing) == 0
-main()
-"""
-
-
 def test_a_folder_without_rights_is_refused(tmp_path: Path) -> None:
     parent = tmp_path / "closed"
     parent.mkdir(mode=0o555)
-    result = subprocess.run(
-        [sys.executable, "-c", SERVE_WITHOUT_POWERS, "serve", "-d", parent / "data", "-p", "0"],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    result = run_without_powers("serve", "-d", parent / "data", "-p", "0")
     assert result.returncode == 2, result.stderr
     assert "give this user the right to read and write it" in " ".join(result.stderr.split())
     assert "Traceback" not in result.stderr

@@ -1,9 +1,11 @@
 """`backup`, `restore` and `repair`: whole folders, copied with hashes before a change."""
 
+import errno
+import posixpath
 import secrets
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -37,6 +39,7 @@ from syncline.cli.records_checks import (
 from syncline.cli.router_client import RouterClient, UrlOption
 from syncline.errors import (
     CorruptionError,
+    DeviceError,
     RefusedError,
     StorageError,
     StoreLockedError,
@@ -127,16 +130,44 @@ def _copy(output: Output, folder: Path, target: Path) -> CopyManifest:
 @contextmanager
 def _locked(folder: Path) -> Generator[None]:
     """Nobody works on `folder` meanwhile."""
-    try:
-        lock = DiskFiles().lock(str(folder.absolute() / LOCK_NAME))
-    except StoreLockedError as error:
-        raise RefusedError(
-            f"{error}; for a backup while it serves, give its address with --url"
-        ) from error
-    try:
+    files, path = DiskFiles(), str(folder.absolute() / LOCK_NAME)
+    with ExitStack() as held:
+        try:
+            try:
+                held.callback(files.lock(path).release)
+            except DeviceError as error:
+                if not _is_denied(error):
+                    raise
+                _lock_unwritable(held, files, path)
+        except StoreLockedError as error:
+            raise RefusedError(
+                f"{error}; for a backup while it serves, give its address with --url"
+            ) from error
         yield
-    finally:
-        lock.release()
+
+
+def _lock_unwritable(held: ExitStack, files: DiskFiles, path: str) -> None:
+    """The lock of a folder that this user, or everybody, may only read."""
+    try:
+        file = files.open(path, writable=False)
+    except FileNotFoundError:
+        # Whoever works on a folder has made one.
+        return
+    except DeviceError as error:
+        if not _is_denied(error):
+            raise
+        raise StorageError(
+            f"{path} cannot be read by this user, so nobody knows whether a router has the folder; "
+            "run this as the user that the folder belongs to"
+        ) from error
+    held.callback(file.close)
+    if not file.claim():
+        raise StoreLockedError(posixpath.dirname(path))
+
+
+def _is_denied(error: DeviceError) -> bool:
+    cause = error.__cause__
+    return isinstance(cause, OSError) and cause.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def restore(
