@@ -85,6 +85,7 @@ class DocumentRouter(Router):
                 document.release(seq, self.now_ms)
                 document.mutate("me", 0, self._body(name), self.now_ms)
                 covered = document.stage_snapshot(self.now_ms)
+                assert covered is not None
                 commit(self.store)
                 document.release(covered + 1, self.now_ms)
                 document.machine.snapshot_taken(covered)

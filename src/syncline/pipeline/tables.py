@@ -146,8 +146,10 @@ class Table:
             text = (self.path / LOG_NAME / f"{number:020d}.json").read_text(encoding="utf-8")
             actions = [cast(dict[str, Any], json.loads(line)) for line in text.splitlines()]
             told = [action["commitInfo"] for action in actions if "commitInfo" in action]
-            facts = json.loads(told[0].get(LINEAGE_KEY, "{}")) if told else {}
-            return dict(cast(dict[str, Any], facts))
+            facts = cast(
+                dict[str, Any], json.loads(told[0].get(LINEAGE_KEY, "{}") if told else "{}")
+            )
+            return dict(facts)
         except (OSError, ValueError, TypeError, AttributeError) as error:
             said = f"the commit of version {number} cannot be read"
             raise TableError(self.spec.name, said) from error

@@ -193,6 +193,19 @@ def test_an_entry_that_becomes_unreadable_is_left_out(device: Device) -> None:
     store.close()
 
 
+def test_a_segment_with_an_unreadable_block_is_sealed_without_it(device: Device) -> None:
+    files = SimulatedFiles()
+    filled(files, 40)
+    device.bad = {(FIRST, 4)}
+    store = opened(files, 1)
+    run_jobs(store)
+    assert store.describe()["live_segments"] == 1
+    assert sequences(store, ONE) == list(range(1, 41))
+    assert sequences(store, TWO) == [1, *range(3, 41)]
+    assert FIRST in {damage.file for damage in store.damage()}
+    store.close()
+
+
 def test_an_unreadable_block_of_a_run_costs_its_entries_and_is_mended(device: Device) -> None:
     files = SimulatedFiles()
     filled(files, 40)

@@ -40,6 +40,7 @@ from syncline.storage.log.format import (
 )
 from syncline.storage.log.jobs import SealJob, SealResult
 from syncline.storage.log.liveness import LiveTable
+from syncline.storage.log.reading import read_around
 from syncline.storage.log.run_rows import RunMeta
 from syncline.storage.log.run_writer import WRITE_BYTES, RunWriter
 from syncline.storage.log.scan import (
@@ -191,7 +192,7 @@ def _read(files: Files, path: str, length: int) -> bytes | None:
     except FileNotFoundError:
         return None
     try:
-        return file.read(0, length)
+        return read_around(file, 0, length)
     finally:
         file.close()
 
