@@ -82,8 +82,18 @@ class YjsFolding:
         self._state_vector: bytes | None = None
 
     def check(self) -> None:
-        if self._merged != _EMPTY:
+        if self._merged == _EMPTY:
+            return
+        if self._early:
+            # Whether any of them fits nowhere, it takes the document to tell.
             self._folded()
+            return
+        try:
+            with _library():
+                # Without a document: many are opened for readers who only need what is stored.
+                pycrdt.get_state(self._merged)
+        except FoldingError as error:
+            raise _unreadable() from error
 
     def prepare(self, body: bytes, value: object = None) -> bytes:
         """`value`: anything, if it is known beyond doubt that this is an update."""
@@ -188,7 +198,7 @@ class YjsFolding:
     def _write_out(self) -> None:
         """Make `_merged` of everything, if that can be read again.
 
-        Reading it costs five times as much as writing it; but what nobody can read must neither
+        Reading it may cost five times as much as writing it; but what nobody can read must neither
         be stored in the place of the updates that it was made of, nor be sent.
         """
         if not self._newer or self._is_stuck:
@@ -196,9 +206,7 @@ class YjsFolding:
         doc = self._folded()
         with suppress(FoldingError), _library():
             written = doc.get_update()
-            again: pycrdt.Doc[Any] = pycrdt.Doc()
-            again.apply_update(written)
-            if _pairs(again.get_state()) == _pairs(doc.get_state()):
+            if _pairs(_state_vector_of(written)) == _pairs(doc.get_state()):
                 self._merged = written
                 self._newer, self._newer_bytes, self._folded_count = [], 0, 0
                 return
@@ -212,8 +220,11 @@ class YjsFolding:
         """One update of these and of `base`, without those that fit into none."""
         with suppress(FoldingError), _library():
             merged = pycrdt.merge_updates(base, *updates)
-            pycrdt.Doc[Any]().apply_update(merged)
-            return merged
+            # Merging some contents garbles those behind them.
+            found = _pairs(_state_vector_of(merged))
+            wanted = _pairs(_state_vector_of(base, *updates))
+            if all(found.get(client, 0) >= clock for client, clock in wanted.items()):
+                return merged
         if len(updates) == 1:
             self._unshown.update(updates)
             self._unfoldable_count += 1
@@ -231,9 +242,7 @@ class YjsFolding:
                 with _library():
                     doc.apply_update(self._merged)
             except FoldingError as error:
-                raise CorruptionError(
-                    "a document's snapshot", 0, "its state cannot be folded"
-                ) from error
+                raise _unreadable() from error
             self._early = self._held_back(doc, self._early)
             self._doc = doc
         if self._folded_count < len(self._newer):
@@ -304,6 +313,18 @@ def _taken_in(doc: "pycrdt.Doc[Any]", updates: list[bytes]) -> list[bytes]:
         merged = pycrdt.merge_updates(*updates)
         doc.apply_update(merged)
     return updates if _is_early(merged, doc.get_state()) else []
+
+
+def _unreadable() -> CorruptionError:
+    return CorruptionError("a document's snapshot", 0, "its state cannot be folded")
+
+
+def _state_vector_of(*updates: bytes) -> bytes:
+    """Of a document that takes these in, one after the other."""
+    doc: pycrdt.Doc[Any] = pycrdt.Doc()
+    for update in updates:
+        doc.apply_update(update)
+    return doc.get_state()
 
 
 def _is_early(update: bytes, state_vector: bytes) -> bool:
