@@ -112,6 +112,8 @@ class YjsConnection:
         self._grant: Grant
         self._has_closed = False
         self._is_checking = False
+        # Somebody came or left while it had no room to be told.
+        self._is_awareness_due = False
         self._expiry: asyncio.TimerHandle | None = None
 
     # What the socket tells.
@@ -239,8 +241,12 @@ class YjsConnection:
             self._face.documents.when_relieved(self._peer.resume_reading)
 
     def drained(self) -> None:
-        if self._member is not None:
-            self._face.documents.drained(self._member)
+        if self._member is None:
+            return
+        self._face.documents.drained(self._member)
+        if self._is_awareness_due and self._peer.is_writable:
+            self._is_awareness_due = False
+            self._face.rooms.tell_missed_to(self._name, self.tell_awareness)
 
     def closed(self, code: int, reason: str) -> None:
         self._has_closed = True
@@ -291,6 +297,8 @@ class YjsConnection:
     def tell_awareness(self, update: bytes) -> None:
         if self._peer.is_writable:
             self._send(yjs.AwarenessUpdate(update))
+        else:
+            self._is_awareness_due = True
 
     def evicted(self, document: OpenDocument, subscription: Subscription) -> None:
         self._peer.close(TRY_AGAIN, "evicted: connect again for the state")

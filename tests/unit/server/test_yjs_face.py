@@ -374,6 +374,20 @@ async def test_who_does_not_read_is_not_sent_awareness(rig: DocumentsRig) -> Non
     assert two.take() == []
 
 
+async def test_who_catches_up_is_told_of_the_awareness_it_missed(rig: DocumentsRig) -> None:
+    stays, leaves, reader = rig.yjs_joined(), rig.yjs_joined(), rig.yjs_joined()
+    leaves.show(8, 1)
+    assert reader.take_present() == [(8, 1, HERE)]
+    reader.stop_reading()
+    stays.show(7, 1)
+    leaves.drop()
+    assert reader.take() == []
+    reader.read_on()
+    assert reader.take_present() == [(8, 1, None), (7, 1, HERE)]
+    reader.read_on()
+    assert reader.take() == [], "it was told"
+
+
 async def test_only_who_hears_no_echo_of_itself_is_kept_warm(rig: DocumentsRig) -> None:
     silent, shown, hidden = (rig.yjs_joined() for _ in range(3))
     shown.show(7, 1)
