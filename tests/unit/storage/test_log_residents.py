@@ -8,13 +8,22 @@ from itertools import count
 
 import pytest
 
+from syncline.errors import CorruptionError
 from syncline.storage.base import StreamKind, commit
 from syncline.storage.log import residents
 from syncline.storage.log.format import slot_index
 from syncline.storage.log.store import SWEEP_PER_BATCH, LogStore
 from syncline.testing.files import SimulatedFiles
 from syncline.values.ids import StreamId
-from tests.unit.storage.test_log_adopting import QUEUES, check, keep_house, made, opened, write
+from tests.unit.storage.test_log_adopting import (
+    FOLDER,
+    QUEUES,
+    check,
+    keep_house,
+    made,
+    opened,
+    write,
+)
 from tests.unit.storage.test_log_table import random_id
 
 # Looked at last, several batches after the sealing.
@@ -138,3 +147,32 @@ def test_whoever_only_looks_brings_no_stream_at_rest_into_memory() -> None:
         assert store.cursors(queue) == {}
         assert payloads(store, queue) == [b"waits"]
     assert set(store._by_id) == in_memory
+
+
+def test_a_queue_whose_slot_is_damaged_can_be_deleted() -> None:
+    files = SimulatedFiles()
+    store = made(files)
+    store.create(LAST, StreamKind.QUEUE, 0, 1)
+    store.append(LAST, b"waits", 1)
+    commit(store)
+    write(store, 16)
+    keep_house(store)
+    store.close()
+    (table,) = files.paths(f"{FOLDER}/table")
+    files.flip_bit(table, files.read_all(table).index(LAST) + 40)
+    store = opened(files)
+    with pytest.raises(CorruptionError):
+        store.state(LAST)
+    store.delete(LAST)
+    commit(store)
+    assert set(store.streams()) == set(QUEUES)
+    store.create(LAST, StreamKind.QUEUE, 0, 1)
+    store.append(LAST, b"anew", 1)
+    commit(store)
+    for _ in range(2):
+        assert payloads(store, LAST) == [b"anew"]
+        assert store.stats().stream_count == len(QUEUES) + 1
+        write(store, 16)
+        keep_house(store)
+        store.close()
+        store = opened(files)

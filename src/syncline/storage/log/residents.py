@@ -93,6 +93,17 @@ class Residents:
         """The stream, as `look` gives it. Raises UnknownQueueError."""
         return _known(stream, self.look(stream))
 
+    def load_to_delete(self, stream: bytes) -> OpenStream:
+        """As `load`. Of a stream whose slot is damaged its name is enough for that, and nothing
+        else is known of it."""
+        try:
+            return self.load(stream)
+        except CorruptionError:
+            opened = OpenStream(stream, self._table.find(stream))
+            opened.slot_generation = self._table.generation_number
+            self.add(opened)
+            return opened
+
     def add(self, opened: OpenStream) -> None:
         self.by_id[opened.stream] = opened
 

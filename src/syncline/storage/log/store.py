@@ -159,7 +159,7 @@ class LogStore:
         self._upkeep.staged_stream_count += 1
 
     def delete(self, stream: StreamId) -> None:
-        opened = self._residents.load(stream)
+        opened = self._residents.load_to_delete(stream)
         batch = self._stager.room(RECORD_HEADER_BYTES)
         self._upkeep.count_dead(opened.log_base - opened.first)
         opened.positions.clear()
