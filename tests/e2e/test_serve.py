@@ -50,7 +50,8 @@ def test_create_append_read_acknowledge_delete(folder: Path, store: str) -> None
         batch = (2).to_bytes(4, "big") + b"m4"
         answer = client.post(f"/api/queues/{queue}/messages:batch", content=batch)
         assert answer.json() == {"first_seq": 4, "count": 1}
-        assert client.get("/api/queues").json() == {"queues": [queue], "after": None}
+        listed = {"queues": [queue], "unreadable": [], "after": None}
+        assert client.get("/api/queues").json() == listed
         assert client.delete(f"/api/queues/{queue}").status_code == 204
         assert client.get("/api/queues").json()["queues"] == []
         assert "syncline_commit_batches_total" in client.get("/metrics").text

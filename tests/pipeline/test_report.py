@@ -9,7 +9,7 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
-from syncline.errors import TableError
+from syncline.errors import PipelineError, TableError
 from syncline.pipeline.arrow import schema_of
 from syncline.pipeline.report import (
     folding,
@@ -457,10 +457,10 @@ def test_a_table_that_cannot_be_read_is_an_error_and_no_page(
 
 
 def test_a_page_that_cannot_be_written_leaves_nothing(root: Path, tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="elsewhere"):
+    with pytest.raises(PipelineError, match="elsewhere"):
         write_report(None, root, tmp_path / "elsewhere" / "report.html")
     (tmp_path / "folder").mkdir()
-    with pytest.raises(OSError, match="folder"):
+    with pytest.raises(PipelineError, match="folder"):
         write_report(None, root, tmp_path / "folder")
     assert sorted(each.name for each in tmp_path.iterdir()) == ["folder", "tables"]
 

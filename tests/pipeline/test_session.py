@@ -145,6 +145,9 @@ def test_what_the_gateway_raises_it_does_not_log_as_well(fake: FakeSession, tmp_
     # That of pytest may hear loggers that hand nothing on.
     heard = BufferingHandler(10)
     root.addHandler(heard)
+    level = root.level
+    # Whatever a router that ran in this process has set.
+    root.setLevel(logging.ERROR)
     try:
         with open_session(tmp_path):
             own.getChild("clientserver").error("a connection broke")
@@ -153,6 +156,7 @@ def test_what_the_gateway_raises_it_does_not_log_as_well(fake: FakeSession, tmp_
             root.handle(root.makeRecord("root", logging.ERROR, str(path), 1, "broke", (), None))
             root.error("of somebody else")
     finally:
+        root.setLevel(level)
         root.removeHandler(heard)
     assert [record.getMessage() for record in heard.buffer] == ["of somebody else"]
     assert ([*root.filters], own.propagate) == before

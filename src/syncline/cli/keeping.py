@@ -284,10 +284,15 @@ def _is_mendable(output: Output, folder: Path) -> bool:
     with in_memory() as files:
         with opened_over(folder, files) as store:
             found = read_store(output, folder, store)
-            if isinstance(store, Mends) and store.take_job() is not None:
+            # Of a log the runs are, and those that were are gone.
+            if isinstance(store, Mends) and any(_is_run(each.file) for each in found.damage):
                 return True
         with opened_over(folder, files) as store:
             return read_store(output, folder, store) != found
+
+
+def _is_run(file: str) -> bool:
+    return Path(file).suffix == ".run"
 
 
 def _mend_store(output: Output, folder: Path) -> None:
