@@ -196,6 +196,21 @@ def test_two_jobs_that_end_at_once_are_both_listed(
     check(store)
 
 
+def test_segments_are_sealed_while_runs_are_measured_after_a_start(
+    files: SimulatedFiles, store: LogStore
+) -> None:
+    until(store, MergeJob)
+    store.close()
+    store = opened(files)
+    measure = until(store, MeasureJob)
+    seal = until(store, SealJob)
+    sealed = store.run_job(seal)
+    measured = store.run_job(measure)
+    store.finish_job(seal, sealed)
+    store.finish_job(measure, measured)
+    check(store)
+
+
 def test_a_backup_waits_for_the_long_merge(files: SimulatedFiles, store: LogStore) -> None:
     merge = until(store, MergeJob)
     copying = store.backup("/copy")

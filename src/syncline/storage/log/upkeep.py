@@ -4,9 +4,9 @@ A job is taken by the owner, done elsewhere (in a job process, or on the caller'
 result is taken over by the owner. What a job made is durable, and the manifest that lists it too,
 before anything it replaces is let go of.
 
-One at a time, but for a long merge: it takes seconds and goes on beside the others, or the log
-would wait for it with its next segments and everybody for the log (bench: log). Runs are its alone
-until it is done; sealing only adds to them.
+One at a time, but for a merge or a measurement of large runs: it takes seconds and goes on beside
+the others, or the log would wait for it with its next segments and everybody for the log (bench:
+log). Runs are its alone until it is done; sealing only adds to them.
 """
 
 from collections.abc import Callable, Iterable
@@ -77,11 +77,11 @@ class Upkeep:
         self._runs = opened.runs
         self._chain_before = opened.replay.chain_before
         self._process = _job_process() if options.has_job_process else None
-        # For long merges. They are rare: it ends with each.
+        # For long ones. They are rare: it ends with each.
         self._merge_process = _job_process(is_kept=False) if options.has_job_process else None
         self._task: _Task | None = None
-        # A long merge beside it.
-        self._long_merge: MergeJob | None = None
+        # A long merge beside it, or a measurement of so much.
+        self._long_task: MergeJob | MeasureJob | None = None
         # Two jobs may list what they made at the same time.
         self._listing = Lock()
         self._file_count = 0
@@ -122,7 +122,7 @@ class Upkeep:
 
     @property
     def is_working(self) -> bool:
-        return self._task is not None or self._long_merge is not None
+        return self._task is not None or self._long_task is not None
 
     def pause(self) -> None:
         """No job is taken until `resume`: for a backup, which needs the files as they are.
@@ -199,10 +199,10 @@ class Upkeep:
         task: _Task | None = (
             self._segment_task(filled) or self._table_task() or self._seal_task(seal_to)
         )
-        if task is None and self._long_merge is None:
+        if task is None and self._long_task is None:
             task = self._mending_task() or self._run_task(save)
-        if isinstance(task, MergeJob) and self._is_long(task):
-            self._long_merge = task
+        if isinstance(task, MergeJob | MeasureJob) and self._is_long(task):
+            self._long_task = task
         else:
             self._task = task
         return task
@@ -229,14 +229,14 @@ class Upkeep:
         return result
 
     def _under_way(self, job: Job) -> _Task:
-        task = self._long_merge if job is self._long_merge else self._task
+        task = self._long_task if job is self._long_task else self._task
         assert task is not None
         assert job is task
         return task
 
     def _end(self, task: _Task) -> None:
-        if task is self._long_merge:
-            self._long_merge = None
+        if task is self._long_task:
+            self._long_task = None
         else:
             self._task = None
 
@@ -416,10 +416,10 @@ class Upkeep:
             self._table.key,
         )
 
-    def _is_long(self, task: MergeJob) -> bool:
+    def _is_long(self, task: MergeJob | MeasureJob) -> bool:
         names = {_name(path) for path in task.run_paths}
-        merged_bytes = sum(run.file_bytes for run in task.listed if run.name in names)
-        return merged_bytes > LONG_MERGE_SEGMENTS * self._segments.segment_bytes
+        run_bytes = sum(run.file_bytes for run in task.listed if run.name in names)
+        return run_bytes > LONG_MERGE_SEGMENTS * self._segments.segment_bytes
 
     # ---- Done ----
 
@@ -431,7 +431,7 @@ class Upkeep:
             # a second segment, does without the process and its memory.
             write_zeros(self._files, task.path, task.size, is_given_up=lambda: self._is_closed)
             return None
-        process = self._merge_process if task is self._long_merge else self._process
+        process = self._merge_process if task is self._long_task else self._process
         return jobs.run(self._files, task) if process is None else process.run(task)
 
     def _list_sealed(self, task: SealJob, result: SealResult) -> None:
