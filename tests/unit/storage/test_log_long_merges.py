@@ -14,6 +14,7 @@ from syncline.storage.log.jobs import (
     MeasureJob,
     MergeJob,
     MergeResult,
+    PrepareTableJob,
     SealJob,
     SealResult,
 )
@@ -27,7 +28,7 @@ from tests.log_files import stream_id
 from tests.unit.storage.test_log_adopting import FOLDER, QUEUES, check, opened, write
 
 _TRY_COUNT = 1_000
-LogJob = TypeVar("LogJob", bound=MergeJob | SealJob | MeasureJob)
+LogJob = TypeVar("LogJob", bound=MergeJob | SealJob | MeasureJob | PrepareTableJob)
 
 
 def until(store: LogStore, kind: type[LogJob]) -> LogJob:

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from syncline.errors import StoreFullError
-from syncline.storage.base import Job, StreamKind, commit
+from syncline.storage.base import StreamKind, commit
 from syncline.storage.log import manifest
 from syncline.storage.log.jobs import MergeJob, PrepareTableJob, SealJob
 from syncline.storage.log.store import LogStore
@@ -14,6 +14,7 @@ from syncline.testing.files import SimulatedFiles
 from syncline.values.ids import StreamId
 from tests.log_files import stream_id
 from tests.unit.storage.test_log_adopting import FOLDER, QUEUES, check, keep_house, opened, write
+from tests.unit.storage.test_log_long_merges import until
 
 QUEUE = QUEUES[0]
 
@@ -105,7 +106,7 @@ def test_a_job_for_which_there_is_no_room_leaves_nothing(
         while store._table.load <= LOAD_MAX:  # pyright: ignore[reportPrivateUsage]
             store.create(StreamId(stream_id(store.stats().stream_count)), StreamKind.QUEUE, 0, 1)
             commit(store)
-    job = job_of(store, kind)
+    job = until(store, kind)
     monkeypatch.setattr(manifest, "_ROTATE_BYTES", rotate_bytes)
     before = files_made(files)
     for nth in range(1, 1_000):
@@ -120,7 +121,7 @@ def test_a_job_for_which_there_is_no_room_leaves_nothing(
             again = opened(after)
             check(again)
             again.close()
-        job = job_of(store, kind)
+        job = until(store, kind)
     else:
         raise AssertionError("it never ends")
     assert nth > 1
@@ -129,19 +130,6 @@ def test_a_job_for_which_there_is_no_room_leaves_nothing(
     store.finish_job(job, result)
     check(store)
     store.close()
-
-
-def job_of(store: LogStore, kind: type[SealJob | MergeJob | PrepareTableJob]) -> Job:
-    """Taken, and what was due before is done."""
-    for _ in range(1_000):
-        job = store.take_job()
-        if isinstance(job, kind):
-            return job
-        if job is not None:
-            store.finish_job(job, store.run_job(job))
-        else:
-            write(store, 2)
-    raise AssertionError("it is never due")
 
 
 def files_made(files: SimulatedFiles) -> list[str]:
