@@ -28,7 +28,23 @@ SMALL = StoreOptions(
     file_message_count_max=8,
     state_line_count_max=4,
     open_file_count_max=8,
+    open_queue_count_max=3,
 )
+
+
+def small_options(random: Random) -> StoreOptions:
+    """Limits as small as they come, others each time: a queue is closed and opened between any two
+    steps, and every file is rotated."""
+    return replace(
+        SMALL,
+        path_fragment_count=random.choice((0, 1, 2)),
+        path_fragment_characters=random.choice((1, 2)),
+        file_message_count_max=random.choice((1, 2, 3, 8)),
+        state_line_count_max=random.choice((3, 4, 6)),
+        open_file_count_max=random.choice((1, 2, 3, 8)),
+        open_queue_count_max=random.choice((1, 2, 3, 4_096)),
+    )
+
 
 # Made to be caught, but for the first.
 TINY_STORES: dict[str, type[TinyStore]] = {

@@ -40,10 +40,10 @@ _LARGE = Scenario(40, WorkloadShape(large_share=0.5, large_bytes_max=30_000))
 # Fills the table, so that it grows, with streams that are deleted and created again.
 _MANY_SHAPE = WorkloadShape(stream_count=40, small_bytes_max=50, large_share=0.0)
 _MANY = Scenario(35, _MANY_SHAPE)
-_LONG = Scenario(120, WorkloadShape(large_share=0.7, large_bytes_max=30_000))
+LONG = Scenario(120, WorkloadShape(large_share=0.7, large_bytes_max=30_000))
 _GROWING = Scenario(120, replace(_MANY_SHAPE, stream_count=150))
 _SCENARIOS = (
-    *(_PLAIN, _LARGE, _MANY, _PLAIN, _LARGE, _MANY, _PLAIN, _LARGE, _PLAIN, _LONG),
+    *(_PLAIN, _LARGE, _MANY, _PLAIN, _LARGE, _MANY, _PLAIN, _LARGE, _PLAIN, LONG),
     *(_PLAIN, _LARGE, _MANY, _PLAIN, _LARGE, _MANY, _PLAIN, _LARGE, _PLAIN, _GROWING),
 )
 # A journal has a folder for each queue: there a long scenario costs much and adds nothing new.

@@ -112,10 +112,9 @@ class CrashMachine(RuleBasedStateMachine):
     @until_the_power_goes
     def acknowledge(self, number: int, count: int) -> None:
         if (stream := self._alive(number)) is not None:
-            state = self.owner.state(stream)
-            if state.first < state.next:
-                seq = min(state.first + count, state.next)
-                self.owner.stage(TruncateStream(stream, seq))
+            first, end = self.owner.state(stream).first, self.owner.end_of_covered(stream)
+            if first < end:
+                self.owner.stage(TruncateStream(stream, min(first + count, end)))
 
     @rule(number=st.integers(0, 3))
     @until_the_power_goes

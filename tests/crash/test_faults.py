@@ -36,7 +36,7 @@ CALLS = {
 OPERATIONS = {name.strip("?"): operation for operation, names in CALLS.items() for name in names}
 # At which call of a process the fault sits: behind all that it makes by itself. Python opens many
 # files while it starts.
-CALL_NUMBERS = dict.fromkeys(CALLS, 500) | {"open": 1_500}
+CALL_NUMBERS = dict.fromkeys(CALLS, 500) | {"open": 3_000}
 # A writer opens two files of its own before it opens the store: they are no part of the sweep.
 FIRST_NUMBERS = dict.fromkeys(CALLS, 1) | {"open": 3}
 

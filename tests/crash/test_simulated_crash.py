@@ -7,6 +7,7 @@ A failure names its seed and the line that runs it again:
 
 import os
 from functools import partial
+from itertools import count
 from random import Random
 
 import pytest
@@ -16,8 +17,8 @@ from syncline.testing.observation import observe
 from syncline.testing.oracle import Oracle
 from syncline.testing.workload import Workload
 from tests.crash.endurance import Endurance
-from tests.crash.subjects import open_subject
-from tests.crash.sweep import Sweep
+from tests.crash.subjects import ARCHIVED, open_subject, oracle_for
+from tests.crash.sweep import LONG, Sweep
 
 SEED_VARIABLE = "SYNCLINE_CRASH_SEED"
 # How many scenarios for each store, and how many of them one test runs.
@@ -25,8 +26,8 @@ SEED_COUNTS = {"log": 1000, "journal": 20, "tiny": 20}
 SEEDS_PER_TEST = {"log": 20, "journal": 4, "tiny": 20}
 LONG_SEED_COUNTS = {"log": 20_000, "journal": 1_000}
 LONG_SEEDS_PER_TEST = {"log": 1000, "journal": 100}
-ENDURANCE_SEED_COUNTS = {"log": 120, "journal": 30, "tiny": 6}
-SEEDS_PER_ENDURANCE_TEST = {"log": 20, "journal": 6, "tiny": 6}
+ENDURANCE_SEED_COUNTS = {"log": 120, "journal": 90, "tiny": 6}
+SEEDS_PER_ENDURANCE_TEST = {"log": 20, "journal": 15, "tiny": 6}
 
 
 def chunks(
@@ -55,6 +56,22 @@ def chosen_crash() -> int | None:
 
 def named(value: object) -> str:
     return f"{value.start}-{value.stop - 1}" if isinstance(value, range) else str(value)
+
+
+@pytest.mark.parametrize("kind", ["log", ARCHIVED])
+def test_long_work_breaks_no_promise_while_there_is_no_crash(kind: str) -> None:
+    for seed in range(20):
+        files, oracle, numbers = SimulatedFiles(), oracle_for(kind), count()
+        workload = Workload(
+            lambda: open_subject(kind, files, seed=f"{seed}:{next(numbers)}"),  # noqa: B023
+            oracle,
+            Random(f"{kind}:{seed}"),
+            LONG.shape,
+        )
+        workload.run(LONG.step_count)
+        workload.owner.do_jobs()
+        workload.owner.commit()
+        assert oracle.violations(observe(workload.owner.store)) == [], f"seed {seed}"
 
 
 def sweep_all(kind: str, seeds: range) -> int:

@@ -54,7 +54,7 @@ def test_a_table_too_small_for_the_log_grows_while_it_is_opened(cursors: bool) -
 
 
 def test_a_crash_amid_that_growth_loses_nothing() -> None:
-    for call in range(1, 60):
+    for call in range(1, 200):
         files = written_and_killed(STREAMS)
         files.crash_after(call)
         try:

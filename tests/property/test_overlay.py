@@ -1,5 +1,6 @@
 """Files over files: above, as if they were the real ones; below, nothing changes."""
 
+import errno
 import tempfile
 from pathlib import Path
 
@@ -93,7 +94,8 @@ def test_an_overlay_behaves_as_the_disk_and_leaves_it_alone(
 
 class _UnwritableFiles(SimulatedFiles):
     def lock(self, path: str) -> Lock:
-        raise DeviceError(path, "locking", "read-only file system")
+        denied = OSError(errno.EROFS, "read-only file system")
+        raise DeviceError(path, "locking", "read-only file system") from denied
 
 
 def test_a_folder_that_may_only_be_read_can_be_looked_at() -> None:

@@ -17,6 +17,7 @@ SMALL = StoreOptions(
     file_message_count_max=8,
     state_line_count_max=4,
     open_file_count_max=8,
+    open_queue_count_max=2,
 )
 
 

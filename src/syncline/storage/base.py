@@ -101,6 +101,9 @@ class StoreStats:
     committed_record_count: int
     torn_tail_count: int
     damage_count: int
+    # False while a store counts its streams and files: then these are those it has met so far, and
+    # to look at one that it has not met takes long.
+    is_counted: bool = True
 
 
 class Batch(Protocol):
@@ -149,6 +152,14 @@ class TellsExpiry(Protocol):
     """Called with the stream and its last sequence that is gone by that."""
 
 
+@runtime_checkable
+class KeepsHistory(Protocol):
+    """A store that keeps what it does not need any more, for a while."""
+
+    history_clock_ms: Callable[[], int]
+    """The time by which that is too old."""
+
+
 class Store(Protocol):
     """See the module. Raises UnknownQueueError for a stream that does not exist."""
 
@@ -179,7 +190,9 @@ class Store(Protocol):
     def truncate_before(self, stream: StreamId, seq: int) -> None:
         """Let go of every entry below `seq`. A position already passed changes nothing.
 
-        Raises LimitExceededError for a position above `next`.
+        A document that has a snapshot lets go of no more than that covers: a store may take it for
+        lost if it does not reach the first entry that is left. Raises LimitExceededError for a
+        position above `next`.
         """
         ...
 

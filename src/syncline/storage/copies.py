@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from syncline.errors import CorruptionError, ForeignFolderError, StorageError
+from syncline.errors import ConfigError, CorruptionError
 from syncline.storage.base import Damage
 from syncline.storage.files import Files
 from syncline.storage.folder import CERTIFICATES_NAME, FORMAT_NAME, LOCK_NAME
@@ -24,6 +24,7 @@ from syncline.values.limits import MIB
 MANIFEST_NAME = "BACKUP.json"
 MANIFEST_FORMAT = 1
 
+_FREE_PLACE = "choose a folder that is empty or not there yet"
 _CHUNK_BYTES = 1 * MIB
 _MANIFEST_BYTES_MAX = 64 * MIB
 
@@ -75,19 +76,28 @@ def folder_bytes(files: Files, folder: str) -> int:
 
 
 def check_empty(files: Files, folder: str) -> None:
-    """Raises ForeignFolderError for a target that holds anything, StorageError for one that cannot
-    be made."""
+    """Raises ConfigError for a target that holds anything, or that cannot be made."""
     if not files.exists(folder):
         parent = posixpath.dirname(folder.rstrip("/")) or "."
         if not files.is_folder(parent):
-            raise StorageError(
+            raise ConfigError(
                 f"the folder {folder} cannot be made: there is no folder {parent}; make that first"
             )
         return
     if not files.is_folder(folder):
-        raise ForeignFolderError(folder, "it is a file")
+        raise ConfigError(f"{folder} is a file; {_FREE_PLACE}")
     if files.list(folder):
-        raise ForeignFolderError(folder, "it is not empty")
+        raise ConfigError(f"{folder} is not empty; {_FREE_PLACE}")
+
+
+def check_no_backup(files: Files, folder: str) -> None:
+    """For whoever is going to change the folder: the list of hashes would not be true any more, and
+    its log would not know that it was restored. Raises ConfigError for a backup."""
+    if files.exists(posixpath.join(folder, MANIFEST_NAME)):
+        raise ConfigError(
+            f"{folder} is a backup, and would not be whole any more; make a data folder of it with "
+            "`syncline restore`, and use that"
+        )
 
 
 def copy_folder(
@@ -153,12 +163,14 @@ def write_manifest(files: Files, folder: str, made_ms: int) -> Generator[int, No
 
 
 def read_manifest(files: Files, folder: str) -> CopyManifest:
-    """Raises ForeignFolderError for a folder that is no finished backup."""
+    """Raises ConfigError for a folder that is no finished backup."""
     path = posixpath.join(folder, MANIFEST_NAME)
     if not files.is_folder(folder):
-        raise ForeignFolderError(folder, "there is no such folder")
+        raise ConfigError(f"there is no folder {folder}; name a backup")
     if not files.exists(path):
-        raise ForeignFolderError(folder, f"it has no {MANIFEST_NAME}, so no backup ended there")
+        raise ConfigError(
+            f"{folder} has no {MANIFEST_NAME}, so no backup ended there; name one that did"
+        )
     file = files.open(path, writable=False)
     try:
         text = file.read(0, _MANIFEST_BYTES_MAX)

@@ -21,8 +21,9 @@ from syncline.errors import (
     ForeignFolderError,
     NewerFormatError,
     StorageError,
+    StoreLockedError,
 )
-from syncline.storage.files import Files, Lock
+from syncline.storage.files import File, Files, Lock
 
 LOCK_NAME = "LOCK"
 FORMAT_NAME = "FORMAT"
@@ -80,6 +81,47 @@ def claim_folder(
     return found.store_id, lock
 
 
+def lock_to_read(files: Files, folder: str) -> Lock:
+    """The lock on a folder that stays as it is, also where this user may only read it.
+
+    Raises StoreLockedError, and StorageError where nobody can tell whether it is held.
+    """
+    path = posixpath.join(folder, LOCK_NAME)
+    try:
+        return files.lock(path)
+    except DeviceError as error:
+        if _denied(error) is None:
+            raise
+    try:
+        file = files.open(path, writable=False)
+    except FileNotFoundError:
+        # Whoever works on a folder has made one.
+        return _NoLock()
+    except DeviceError as error:
+        if _denied(error) is None:
+            raise
+        raise StorageError(
+            f"{path} cannot be read by this user, so nobody knows whether a router has the folder; "
+            "run this as the user that the folder belongs to"
+        ) from error
+    if not file.claim():
+        file.close()
+        raise StoreLockedError(folder)
+    return _ReadLock(file)
+
+
+class _ReadLock:
+    def __init__(self, file: File) -> None:
+        self._file = file
+
+    def release(self) -> None:
+        self._file.close()
+
+
+class _NoLock:
+    def release(self) -> None: ...
+
+
 def read_format(folder: str, files: Files) -> FolderFormat | None:
     """Say what store the folder holds; None if it is missing or as good as empty.
 
@@ -95,7 +137,7 @@ def read_format(folder: str, files: Files) -> FolderFormat | None:
         if FORMAT_NAME in names:
             return _parse_format(folder, _read_line(posixpath.join(folder, FORMAT_NAME), files))
     if UNFINISHED_NAME in names:
-        reason = "an import or export into it was cut short; remove it and start that again"
+        reason = "an import, export or backup into it was cut short; remove it and start that again"
         raise ForeignFolderError(folder, reason)
     strange = [name for name in names if name not in _LEFTOVER_NAMES]
     if strange:
@@ -173,10 +215,16 @@ def _explained(folder: str) -> Generator[None]:
     try:
         yield
     except (OSError, DeviceError) as error:
-        cause = error if isinstance(error, OSError) else error.__cause__
-        if not isinstance(cause, OSError) or cause.errno not in _NOT_ALLOWED:
+        denied = _denied(error)
+        if denied is None:
             raise
         raise StorageError(
-            f"the data folder {folder} cannot be used: {cause.strerror}; "
+            f"the data folder {folder} cannot be used: {denied.strerror}; "
             "give this user the right to read and write it, or choose another folder"
         ) from error
+
+
+def _denied(error: OSError | DeviceError) -> OSError | None:
+    """What the system said, if it was that this user has no right to it."""
+    cause = error if isinstance(error, OSError) else error.__cause__
+    return cause if isinstance(cause, OSError) and cause.errno in _NOT_ALLOWED else None

@@ -18,7 +18,7 @@ it under the life's bytes. So a log id and a position name a record for ever, wh
 
 import posixpath
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import pairwise
 from typing import Final
@@ -128,6 +128,18 @@ def log_parts(store_id: bytes, lives: tuple[Life, ...]) -> tuple[LogPart, ...]:
             parts.append(LogPart(life.former, start, life.branch))
             start = life.branch
     return (*parts, LogPart(log_id(store_id, lives), start, None))
+
+
+def life_with_records(lives: tuple[Life, ...]) -> Life | None:
+    """The last life, with the log that has the records before its branch; None without any.
+
+    Of a folder that was restored again before anything was written to it, that is not the log in
+    between: no record is known by the id of that one.
+    """
+    if not lives:
+        return None
+    *former, _ = log_parts(NO_LOG, lives)
+    return replace(lives[-1], former=former[-1].log_id if former else NO_LOG)
 
 
 def encode_lives(lives: tuple[Life, ...]) -> bytes:

@@ -38,3 +38,4 @@ class StoreOptions:
     state_backup_count_min: int = 2
     state_backup_age_ms_max: int = 14 * DAY_MS
     open_file_count_max: int = 256
+    open_queue_count_max: int = 4_096

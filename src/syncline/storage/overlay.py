@@ -13,8 +13,9 @@ it was found. What is read comes from the files below; what is written stays her
 import posixpath
 from collections.abc import Callable, Sequence
 
-from syncline.errors import DeviceError, StorageError
+from syncline.errors import StorageError
 from syncline.storage.files import File, Files, Lock, MappedFile
+from syncline.storage.folder import lock_to_read
 from syncline.values.limits import KIB
 
 _PAGE_BYTES = 64 * KIB
@@ -282,11 +283,7 @@ class OverlayFiles:
         """Hold the lock below, if somebody ever made one. Raises StoreLockedError."""
         if not self._below.exists(path):
             return _NoLock()
-        try:
-            return self._below.lock(path)
-        except DeviceError:
-            # A folder that may only be read: whoever could write there has other rights than us.
-            return _NoLock()
+        return lock_to_read(self._below, posixpath.dirname(path))
 
     def free_bytes(self, folder: str) -> int:
         # Memory is what is used; the disk below may be full, which is no reason not to look.

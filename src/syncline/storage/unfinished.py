@@ -22,6 +22,11 @@ class UnfinishedFiles:
         self._format = posixpath.join(folder, FORMAT_NAME)
         self._unfinished = posixpath.join(folder, UNFINISHED_NAME)
 
+    def take_back(self) -> None:
+        """Of a folder that is a store already, and of which more is to be copied."""
+        self._files.rename(self._format, self._unfinished)
+        self._files.sync_folder(self._folder)
+
     def finish(self) -> None:
         """Make a store of the folder. Whoever filled it has closed it."""
         self._files.rename(self._unfinished, self._format)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from syncline.errors import QuotaExceededError, StoreBusyError, StoreFullError
 from syncline.storage.applying import stage
-from syncline.storage.base import Store, StreamState
+from syncline.storage.base import Store, StreamKind, StreamState
 from syncline.testing.clock import ManualClock
 from syncline.testing.jobs import JobSteps
 from syncline.testing.oracle import History
@@ -36,6 +36,15 @@ class StoreOwner:
 
     def state(self, stream: StreamId) -> StreamState:
         return self.store.state(stream)
+
+    def end_of_covered(self, stream: StreamId) -> int:
+        """Up to which sequence the stream may be truncated: a document, no further than its durable
+        snapshot covers."""
+        state = self.state(stream)
+        if state.kind is not StreamKind.DOCUMENT:
+            return state.next
+        snapshot = self.store.snapshot(stream)
+        return state.first if snapshot is None else max(state.first, snapshot.up_to_seq + 1)
 
     # Staging.
 

@@ -117,9 +117,10 @@ class Workload:
 
     def _acknowledge(self, stream: StreamId) -> None:
         state = self.owner.state(stream)
-        seq = self._random.randint(state.first, state.next)
+        end = self.owner.end_of_covered(stream)
+        seq = self._random.randint(state.first, end)
         if self._random.random() < 0.3:
-            seq = state.next
+            seq = end
         if seq > state.first:
             self.owner.stage(TruncateStream(stream, seq))
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from syncline.errors import CorruptionError, ForeignFolderError
+from syncline.errors import ConfigError, CorruptionError
 from syncline.storage.copies import (
     MANIFEST_NAME,
     CopyManifest,
@@ -81,9 +81,9 @@ def test_one_flipped_bit_is_found(source: Path, position: int) -> None:
 def test_copies_do_not_mix(source: Path, tmp_path: Path) -> None:
     (tmp_path / "target").mkdir()
     (tmp_path / "target" / "old").write_bytes(b"")
-    with pytest.raises(ForeignFolderError):
+    with pytest.raises(ConfigError, match="is not empty; choose a folder that is empty"):
         list(copy_folder(FILES, str(source), str(tmp_path / "target")))
-    with pytest.raises(ForeignFolderError, match="it is a file"):
+    with pytest.raises(ConfigError, match="is a file"):
         list(copy_folder(FILES, str(source), str(source / "FORMAT")))
 
 

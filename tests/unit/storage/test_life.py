@@ -20,6 +20,7 @@ from syncline.storage.life import (
     decode_lives,
     encode_lives,
     in_life,
+    life_with_records,
     log_id,
     log_parts,
     read_life,
@@ -83,6 +84,9 @@ def test_what_came_before_a_branch_belongs_to_the_log_before() -> None:
         LogPart(ids[1], 8_192, 20_480),
         LogPart(ids[3], 20_480, None),
     )
+    # It goes on from the log that has records.
+    assert life_with_records(read_lives(files, "data")) == Life(seed(3), 20_480, ids[1])
+    assert life_with_records(()) is None
 
 
 def test_a_copy_knows_the_lives_of_its_folder() -> None:

@@ -18,6 +18,7 @@ FOLDER = "/data"
 SEGMENT_BYTES = limits.segment_bytes_min
 OPTIONS = StoreOptions(segment_bytes=SEGMENT_BYTES, archive_bytes_max=4 * SEGMENT_BYTES)
 QUEUE = StreamId(b"q" * 24)
+OTHER = StreamId(b"o" * 24)
 DAY_MS = 24 * 60 * 60 * 1_000
 
 
@@ -98,6 +99,17 @@ def test_what_is_too_old_goes(files: SimulatedFiles) -> None:
     run_jobs(store)
     assert archived(files) == []
     assert store.describe()["archive_dropped_segments"] > 0
+
+
+def test_a_clock_that_is_not_believed_yet_costs_no_history(files: SimulatedFiles) -> None:
+    store = opened(files, replace(OPTIONS, archive_age_ms_max=DAY_MS))
+    store.history_clock_ms = lambda: 1
+    store.create(QUEUE, StreamKind.QUEUE, 0, 1)
+    write(store, 4)
+    store.append(QUEUE, b"", 1 + 366 * DAY_MS)
+    commit(store)
+    run_jobs(store)
+    assert archived(files)[0] == 1
 
 
 def test_a_full_disk_takes_from_the_archive_before_it_refuses_messages() -> None:
@@ -205,3 +217,65 @@ def test_a_full_disk_takes_the_oldest_segment_that_is_there(files: SimulatedFile
     assert archive.paths() == paths[1:]
     assert archive.give_up_oldest() == paths[1]
     assert archive.paths() == paths[2:]
+
+
+@pytest.fixture
+def no_room_for_names(monkeypatch: pytest.MonkeyPatch, files: SimulatedFiles) -> list[str]:
+    """Renaming into one of these folders finds the disk full."""
+    folders: list[str] = []
+    rename = files.rename
+
+    def rename_if_there_is_room(source: str, target: str) -> None:
+        if target.rpartition("/")[0] in folders:
+            raise StoreFullError(source)
+        rename(source, target)
+
+    monkeypatch.setattr(files, "rename", rename_if_there_is_room)
+    return folders
+
+
+def test_what_is_sealed_stays_so_if_the_archive_has_no_room_for_its_name(
+    files: SimulatedFiles, store: LogStore, no_room_for_names: list[str]
+) -> None:
+    store.create(OTHER, StreamKind.QUEUE, 0, 1)
+    bodies = [b"%d" % number * 5_000 for number in range(40)]
+    for number, body in enumerate(bodies):
+        if number == 15:
+            no_room_for_names.append(f"{FOLDER}/archive")
+        store.append(OTHER, body, 1)
+        write(store, 1)
+    assert store.describe()["archive_dropped_segments"] > 0
+    assert max(archived(files)) < 20
+    no_room_for_names.clear()
+    for reader in (store, opened(files.kill(Random(0)))):
+        found = [reader.read(OTHER, seq, 1, 1 << 20)[0].payload for seq in range(1, 41)]
+        assert found == bodies
+        assert reader.damage() == []
+    write(store, 4)
+    assert max(archived(files)) > 40
+
+
+def test_a_store_opens_though_the_archive_has_no_room_for_more_names(
+    files: SimulatedFiles, store: LogStore, no_room_for_names: list[str]
+) -> None:
+    write(store, 3)
+    kept = archived(files)
+    store.close()
+    files.rename(f"{FOLDER}/archive/{kept[-1]:012d}.wal", f"{FOLDER}/wal/{kept[-1]:012d}.wal")
+    no_room_for_names.append(f"{FOLDER}/archive")
+    store = opened(files)
+    assert archived(files) == kept[:-1]
+    assert store.describe()["archive_dropped_segments"] == 1
+    write(store, 3)
+    assert store.damage() == []
+
+
+def test_history_goes_though_there_is_no_room_for_a_name_in_its_place(
+    files: SimulatedFiles, store: LogStore, no_room_for_names: list[str]
+) -> None:
+    write(store, 5)
+    kept = archived(files)
+    confirm(files, f"{FOLDER}/archive", kept[-1])
+    no_room_for_names.append(f"{FOLDER}/wal")
+    run_jobs(store)
+    assert archived(files) == []

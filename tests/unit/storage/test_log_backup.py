@@ -1,11 +1,12 @@
 """A backup of a store that goes on: whatever happens meanwhile, the copy can be opened."""
 
 from collections.abc import Callable
-from itertools import islice
+from itertools import count, islice
+from random import Random
 
 import pytest
 
-from syncline.errors import DeviceError
+from syncline.errors import DeviceError, StoreFullError
 from syncline.storage.base import Job, StreamKind, commit
 from syncline.storage.log import backup
 from syncline.storage.log.jobs import SealJob
@@ -16,7 +17,7 @@ from syncline.storage.log.upkeep import Upkeep
 from syncline.testing.files import SimulatedFiles
 from syncline.values.ids import StreamId
 from tests.log_files import stream_id
-from tests.unit.storage.test_log_adopting import check, made, opened, write
+from tests.unit.storage.test_log_adopting import QUEUES, check, made, opened, write
 
 COPY = "/copy"
 Call = Callable[..., object]
@@ -58,6 +59,38 @@ def test_the_table_may_grow_while_it_is_copied(
     assert files.open_file_count == is_open
     store.close()
     assert files.open_file_count == 0
+
+
+def test_a_backup_that_is_done_is_there_after_a_power_cut() -> None:
+    files = SimulatedFiles()
+    store = made(files)
+    write(store, 20)
+    for _ in store.backup(COPY):
+        pass
+    for seed in range(10):
+        after = files.crash(Random(seed))
+        assert after.exists(COPY)
+        copy = opened(after, COPY)
+        assert {*copy.streams()} == {*QUEUES}
+        check(copy)
+
+
+def test_a_backup_that_finds_no_room_leaves_no_file_open() -> None:
+    files = SimulatedFiles()
+    store = made(files)
+    write(store, 20)
+    is_open = files.open_file_count
+    for nth in count(1):
+        files.fail("create", nth)
+        folder = f"{COPY}{nth}"
+        try:
+            for _ in store.backup(folder):
+                pass
+        except StoreFullError:
+            assert files.open_file_count == is_open
+        else:
+            assert nth > 5
+            return
 
 
 def called_before(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, step: Call) -> None:

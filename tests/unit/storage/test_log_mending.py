@@ -74,6 +74,7 @@ def test_what_scrubbing_finds_is_mended_with_the_next_upkeep() -> None:
         pass
     assert run_jobs(store) == 1
     assert files.list("/data/runs") != [name]
+    assert [damage.lost_count for damage in store.damage()] == [1], "it is told once"
     assert run_jobs(store) == 0, "once is enough"
     store.close()
     store = LogStore.open("/data", files, options, now_ms=1, random_bytes=chance.randbytes)
@@ -108,6 +109,7 @@ def test_a_run_that_could_not_be_mended_for_want_of_room_is_due_again() -> None:
         assert files.list("/data/runs") == [name]
     assert run_jobs(store) == 1
     assert files.list("/data/runs") != [name]
+    assert [damage.lost_count for damage in store.damage()] == [1], "it is told once"
     assert run_jobs(store) == 0, "once is enough"
     store.close()
 

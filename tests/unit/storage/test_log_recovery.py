@@ -27,6 +27,7 @@ from syncline.testing.files import SimulatedFiles
 from syncline.values.ids import StreamId
 from syncline.values.limits import MIB, segment_bytes_min
 from tests.log_files import SEGMENT_BYTES, SegmentBuilder, message, put, stream_id
+from tests.unit.storage.test_log_adopting import check, made, opened, write
 
 
 def test_a_torn_end_before_the_next_segment_stays_torn() -> None:
@@ -387,3 +388,47 @@ def test_who_went_on_though_the_disk_was_full_loses_that_and_nothing_else(goes_o
     again = opened()
     assert [entry.payload for entry in again.read(queue, 1, 10, MIB)] == [b"written", b"next"]
     again.close()
+
+
+def torn_end(files: SimulatedFiles, seed: int) -> tuple[SimulatedFiles, int]:
+    """What a crash leaves that tore the last batch, and the position of that."""
+    options = StoreOptions(segment_bytes=segment_bytes_min)
+    chance = random.Random(seed)
+    store = LogStore.open("/data", files, options, now_ms=1, random_bytes=chance.randbytes)
+    store.create(StreamId(chance.randbytes(24)), StreamKind.QUEUE, 0, 1)
+    commit(store)
+    end = store.describe()["log_end"]
+    store.create(StreamId(chance.randbytes(24)), StreamKind.QUEUE, 0, 1)
+    commit(store)
+    files = files.kill(chance)
+    files.flip_bit(f"/data/wal/{end // segment_bytes_min:012d}.wal", end % segment_bytes_min + 60)
+    return files, end
+
+
+def test_what_the_last_crashes_tore_off_is_kept_and_no_more() -> None:
+    files = SimulatedFiles()
+    ends: list[int] = []
+    for seed in range(12):
+        files, end = torn_end(files, seed)
+        ends.append(end)
+    torn_end(files, 12)
+    found = [name for name in files.list("/data/wal") if name.startswith("torn-")]
+    assert sorted(found) == sorted(f"torn-{end}.bin" for end in ends[-8:])
+
+
+def test_a_log_is_opened_though_there_is_no_room_for_what_a_crash_tore_off() -> None:
+    files, _ = torn_end(SimulatedFiles(), 0)
+    files.fail("create")
+    torn_end(files, 1)
+    assert files.calls["create"] == 1
+
+
+def test_a_spare_that_has_another_name_is_not_written_to() -> None:
+    files = SimulatedFiles()
+    store = made(files)
+    write(store, 3)
+    files = files.kill(random.Random(0))
+    files.link("/data/wal/000000000001.wal", "/data/wal/spare-1-9.wal")
+    store = opened(files)
+    write(store, 20)
+    check(store)

@@ -5,16 +5,19 @@ left meanwhile, and another object may stand for the same id.
 """
 
 from itertools import count
+from random import Random
 
 import pytest
 
 from syncline.errors import CorruptionError
-from syncline.storage.base import StreamKind, commit
+from syncline.storage.base import Snapshot, StreamKind, commit
+from syncline.storage.inspection import read_everything
 from syncline.storage.log import residents
 from syncline.storage.log.format import slot_index
 from syncline.storage.log.store import SWEEP_PER_BATCH, LogStore
 from syncline.testing.files import SimulatedFiles
 from syncline.values.ids import StreamId
+from tests.unit.storage.test_inspection import run_out
 from tests.unit.storage.test_log_adopting import (
     FOLDER,
     QUEUES,
@@ -134,6 +137,8 @@ def test_whoever_only_looks_brings_no_stream_at_rest_into_memory() -> None:
     for queue in MANY:
         store.create(queue, StreamKind.QUEUE, 0, 1)
         store.append(queue, b"waits", 1)
+    for queue in MANY[:9]:
+        store.put_snapshot(queue, 0, b"state", 1)
     commit(store)
     write(store, 16)
     keep_house(store)
@@ -146,6 +151,8 @@ def test_whoever_only_looks_brings_no_stream_at_rest_into_memory() -> None:
         assert store.state(queue).unread_count == 1
         assert store.cursors(queue) == {}
         assert payloads(store, queue) == [b"waits"]
+    for queue in MANY[:9]:
+        assert store.snapshot(queue) == Snapshot(0, 1, b"state")
     assert set(store._by_id) == in_memory
 
 
@@ -176,3 +183,64 @@ def test_a_queue_whose_slot_is_damaged_can_be_deleted() -> None:
         keep_house(store)
         store.close()
         store = opened(files)
+
+
+@pytest.mark.parametrize("byte", [0, 23, 30, 57, 62])
+def test_a_stream_that_only_acknowledgements_are_left_of_is_told_as_damaged(byte: int) -> None:
+    files = SimulatedFiles()
+    store = made(files)
+    store.create(LAST, StreamKind.DOCUMENT, 0, 1)
+    for _ in range(3):
+        store.append(LAST, b"update", 1)
+    write(store, 12)
+    keep_house(store)
+    store.truncate_before(LAST, 3)
+    commit(store)
+    files = files.kill(Random(1))
+    (path,) = files.paths(f"{FOLDER}/table")
+    files.flip_bit(path, files.read_all(path).index(LAST) + byte)
+    store = opened(files)
+    store.state(LAST)
+    assert LAST in [damage.stream for damage in store.damage()]
+
+
+@pytest.mark.parametrize("byte", [0, 5, 23])
+def test_a_slot_with_a_damaged_name_is_damage_and_no_stream(byte: int) -> None:
+    files = SimulatedFiles()
+    store = made(files)
+    store.create(LAST, StreamKind.QUEUE, 0, 1)
+    write(store, 16)
+    keep_house(store)
+    store.close()
+    (path,) = files.paths(f"{FOLDER}/table")
+    offset = files.read_all(path).index(LAST)
+    files.flip_bit(path, offset + byte, 3)
+    store = opened(files)
+    assert set(store.streams()) == set(QUEUES)
+    found = run_out(read_everything(store)).damage
+    assert [(damage.file, damage.offset) for damage in found] == [(path, offset)]
+
+
+def test_a_slot_that_is_lost_brings_back_nothing_of_an_earlier_stream() -> None:
+    files = SimulatedFiles()
+    store = made(files)
+    for body in (b"old", b"new"):
+        store.create(LAST, StreamKind.QUEUE, 0, 1)
+        for _ in range(3):
+            store.append(LAST, body, 1)
+        write(store, 16)
+        keep_house(store)
+        if body == b"old":
+            store.delete(LAST)
+            commit(store)
+    store.append(LAST, b"new", 1)
+    commit(store)
+    files = files.kill(Random(1))
+    (path,) = files.paths(f"{FOLDER}/table")
+    files.flip_bit(path, files.read_all(path).index(LAST) + 61)
+    store = opened(files)
+    for count_max in (1, 2, 9):
+        found = [store.read(LAST, seq, count_max, 1_000)[0] for seq in range(1, 5)]
+        assert [(entry.seq, entry.payload) for entry in found] == [
+            (seq, b"new") for seq in range(1, 5)
+        ]

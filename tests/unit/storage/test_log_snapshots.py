@@ -6,6 +6,8 @@ import pytest
 
 from syncline.errors import CorruptionError
 from syncline.storage.base import Snapshot, StreamKind, commit, run_jobs
+from syncline.storage.log.format import RUN_KEY_BYTES
+from syncline.storage.log.runs import Run
 from syncline.storage.log.store import LogStore
 from syncline.storage.options import StoreOptions
 from syncline.testing.files import SimulatedFiles
@@ -63,6 +65,19 @@ class Subject:
                     found += 1
         assert found
 
+    def mislead(self, state: bytes) -> None:
+        """The key in the middle of the index, where each search begins, gets the lowest of all."""
+        (path,) = (
+            path for path in self.files.paths("/data/runs") if state in self.files.read_all(path)
+        )
+        run = Run.open(self.files, path)
+        key = run.row_at(run.row_count // 2)[:RUN_KEY_BYTES]
+        run.close()
+        assert key.startswith(b"\1\2"), "of the filler"
+        offset = self.files.read_all(path).rindex(key)
+        self.files.flip_bit(path, offset, 0)
+        self.files.flip_bit(path, offset + 1, 1)
+
     def damage_of_document(self) -> list[tuple[int | None, int]]:
         found = [damage for damage in self.store.damage() if damage.stream == DOCUMENT]
         return [(damage.first_lost_seq, damage.lost_count) for damage in found]
@@ -98,8 +113,31 @@ def test_an_older_snapshot_in_a_run_stands_in_for_one_in_another(subject: Subjec
     subject.put(2, NEW)
     subject.seal()
     subject.damage(NEW)
-    assert subject.store.snapshot(DOCUMENT) == Snapshot(1, 1, OLD)
-    assert len(subject.damage_of_document()) == 1
+    for _ in range(2):
+        assert subject.store.snapshot(DOCUMENT) == Snapshot(1, 1, OLD)
+    assert subject.damage_of_document() == [(None, 0)]
+
+
+@pytest.mark.parametrize("older", [0, 1])
+def test_a_damaged_key_of_another_stream_hides_no_snapshot(subject: Subject, older: int) -> None:
+    if older:
+        subject.put(1, OLD)
+        subject.seal()
+    subject.put(3, NEW)
+    subject.seal()
+    subject.mislead(NEW)
+    assert subject.store.snapshot(DOCUMENT) == Snapshot(3, 1, NEW)
+    assert subject.damage_of_document() == []
+    assert [damage.reason for damage in subject.store.damage()] == ["the index fails its checksum"]
+
+
+def test_who_truncates_beyond_a_snapshot_misses_nothing(subject: Subject) -> None:
+    subject.put(1, OLD)
+    subject.store.truncate_before(DOCUMENT, 4)
+    subject.seal()
+    for _ in range(2):
+        assert subject.store.snapshot(DOCUMENT) == Snapshot(1, 1, OLD)
+    assert subject.store.damage() == []
 
 
 def test_mending_keeps_the_older_snapshot(subject: Subject) -> None:
@@ -168,3 +206,15 @@ def test_a_snapshot_of_an_earlier_document_does_not_stand_in(subject: Subject) -
 def test_a_first_snapshot_that_is_not_durable_yet_is_none(subject: Subject) -> None:
     subject.store.put_snapshot(DOCUMENT, 1, NEW, 1)
     assert subject.store.snapshot(DOCUMENT) is None
+
+
+def test_a_queue_that_was_read_past_its_snapshot_is_not_damaged(subject: Subject) -> None:
+    subject.store.put_snapshot(FILLER, 0, OLD, 1)
+    commit(subject.store)
+    subject.seal()
+    subject.store.truncate_before(FILLER, 100)
+    commit(subject.store)
+    for _ in range(2):
+        assert subject.store.snapshot(FILLER) == Snapshot(0, 1, OLD)
+        assert subject.store.damage() == []
+        subject.reopen()

@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from syncline.errors import CorruptionError
 from syncline.storage.files import DiskFiles
 from syncline.storage.log.format import (
+    SLOT_BYTES,
     SLOT_DELETED,
     SLOT_USED,
     encode_slot,
+    parse_slot,
     slot_index,
     slot_key,
 )
@@ -155,3 +158,43 @@ def test_looking_for_damage_ends_when_its_generation_is_dropped(tmp_path: Path) 
     assert list(walk) == []
     assert len(list(table.damaged_images(16))) == 2048 // 16
     table.close()
+
+
+def torn_growth(files: SimulatedFiles, word_count: int) -> tuple[Table, bytes, bytes]:
+    """A table whose power went when so many words of a copied slot were on the device; the stream
+    and what its slot was."""
+    write_table(files, PATH, 64, 1)
+    write_table(files, f"{PATH}.2", 128, 2)
+    table = Table.open(files, [(1, PATH)], KEY)
+    stream = random_id(1)
+    image = encode_slot(stream, 10, 3, 9, 40, 128, 0, SLOT_USED)
+    table.write(table.place(stream), image)
+    table.used_count = 1
+    table.grow_into(files, f"{PATH}.2", 2)
+    table.write(table.place(stream), image[: 8 * word_count].ljust(SLOT_BYTES, b"\0"))
+    return table, stream, image
+
+
+@pytest.mark.parametrize("word_count", range(3, 9))
+@pytest.mark.parametrize("way", ["found", "moved", "walked"])
+def test_a_copy_of_which_a_part_reached_the_device_is_made_again(word_count: int, way: str) -> None:
+    table, stream, image = torn_growth(SimulatedFiles(), word_count)
+    if way == "walked":
+        assert [found[:24] for found in table.used_images(16)] == [stream]
+    elif way == "moved":
+        assert table.move_some(1)
+        table.drop_older()
+    assert table.read(table.find(stream)) == parse_slot(image)
+
+
+def test_a_damaged_slot_is_not_taken_back_to_what_it_was_before_it_was_copied() -> None:
+    table, stream, _ = torn_growth(SimulatedFiles(), 8)
+    index = table.find(stream)
+    later = bytearray(encode_slot(stream, 10, 5, 11, 90, 128, 0, SLOT_USED))
+    later[33] ^= 1
+    table.write(index, bytes(later))
+    assert table.find(stream) == index
+    assert table.move_some(1)
+    table.drop_older()
+    with pytest.raises(CorruptionError):
+        table.read(table.find(stream))

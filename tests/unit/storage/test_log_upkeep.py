@@ -132,5 +132,38 @@ def test_a_job_for_which_there_is_no_room_leaves_nothing(
     store.close()
 
 
+def test_a_stream_for_which_the_table_cannot_grow_is_refused_and_work_goes_on() -> None:
+    files = SimulatedFiles()
+    store = made(files)
+    files.capacity_bytes = sum(len(files.read_all(path)) for path in files.paths(FOLDER)) + 8_000
+    streams = [StreamId(stream_id(number)) for number in range(1024)]
+    created: list[StreamId] = []
+    for stream in streams:
+        try:
+            store.create(stream, StreamKind.QUEUE, 0, 1)
+        except StoreFullError:
+            break
+        created.append(stream)
+        if len(created) % 300 == 0:
+            commit(store)
+    assert 900 < len(created) < 1024
+    with pytest.raises(StoreFullError, match="table"):
+        store.create(streams[-1], StreamKind.QUEUE, 0, 1)
+    store.append(QUEUE, b"goes on", 1)
+    store.delete(created.pop())
+    commit(store)
+    store = opened(files.kill(Random(1)))
+    assert {*store.streams()} == {QUEUE, *created}
+    assert [entry.payload for entry in store.read(QUEUE, 1, 9, 1_000)] == [b"goes on"]
+
+    files.capacity_bytes = None
+    store = opened(files.kill(Random(1)))
+    for stream in streams[-2:]:
+        store.create(stream, StreamKind.QUEUE, 0, 1)
+    commit(store)
+    assert store.describe()["table_slots"] > 1024
+    assert {*store.streams()} == {QUEUE, *streams[-2:], *created}
+
+
 def files_made(files: SimulatedFiles) -> list[str]:
     return [path for part in ("runs", "table") for path in files.paths(f"{FOLDER}/{part}")]

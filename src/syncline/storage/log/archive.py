@@ -13,8 +13,10 @@ did not get here before a crash is moved at the next start. A file that goes may
 while it is read: a reader makes sure afterwards that it is still there.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
+from syncline.errors import StoreFullError
 from syncline.storage.files import Files
 from syncline.storage.log.format import BATCH_HEADER, BATCH_HEADER_BYTES, BATCH_MAGIC
 
@@ -52,18 +54,26 @@ class Archive:
         return list(self._numbers)
 
     def move(self, paths: Iterable[str]) -> None:
-        """Segments that are sealed. On any thread; the owner hears of it by `add`."""
-        for path in paths:
-            self._files.rename(path, f"{self.folder}/{path.rpartition('/')[2]}")
+        """Segments that are sealed. On any thread; the owner hears of it by `add`.
+
+        Where there is no room for another name they stay: that they are sealed is listed already,
+        and messages come before their history.
+        """
+        with suppress(StoreFullError):
+            for path in paths:
+                self._files.rename(path, f"{self.folder}/{path.rpartition('/')[2]}")
         self._files.sync_folder(self.folder)
 
-    def add(self, paths: Iterable[str]) -> None:
-        """They were moved.
+    def add(self, paths: Sequence[str]) -> list[str]:
+        """They were moved; those for which there was no room are given back.
 
         They need not come behind all others: a power cut may have undone the move of an older one.
         """
-        names = [path.rpartition("/")[2] for path in paths]
+        left = [path for path in paths if self._files.exists(path)]
+        names = [path.rpartition("/")[2] for path in paths if path not in left]
         self._numbers = sorted({*self._numbers, *_numbers(names)})
+        self.dropped_count += len(left)
+        return left
 
     def let_go(self, now_ms: int) -> list[str]:
         """Paths of those that are not needed, or not kept any longer: the caller's from now on."""

@@ -13,6 +13,7 @@ The steps may be taken on another thread than the owner's: they read files of th
 the table one slice at a time, and numbers that are set before what they stand for can be seen.
 """
 
+import posixpath
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Final
@@ -58,6 +59,8 @@ def back_up(
             files.sync_folder(f"{target}/{name}")
         write_manifest(files, target, state)
         _write_format(files, target, opened.store_id)
+        # Its own name, too: a backup that is said to be done is there after a power cut.
+        files.sync_folder(posixpath.dirname(target.rstrip("/")) or ".")
     finally:
         upkeep.resume()
 
@@ -114,9 +117,11 @@ def _copy_file(
     files: Files, source: str, target: str, lengths: tuple[int, int] | None
 ) -> Iterator[int]:
     """Copy a file; with `lengths` only so much of it, filled with zeros to the second."""
-    read = files.open(source, writable=False)
-    copy = files.open(target, create=True)
-    try:
+    with ExitStack() as stack:
+        read = files.open(source, writable=False)
+        stack.callback(read.close)
+        copy = files.open(target, create=True)
+        stack.callback(copy.close)
         wanted, size = lengths if lengths is not None else (read.size(), read.size())
         for offset in range(0, size, _CHUNK_BYTES):
             length = min(_CHUNK_BYTES, size - offset)
@@ -124,9 +129,6 @@ def _copy_file(
             copy.write(offset, [data + bytes(length - len(data))])
             yield length
         copy.sync()
-    finally:
-        read.close()
-        copy.close()
 
 
 def _write_format(files: Files, target: str, store_id: bytes) -> None:

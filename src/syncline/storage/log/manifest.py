@@ -104,7 +104,11 @@ class Manifest:
     @classmethod
     def create(cls, files: Files, folder: str, state: ManifestState) -> Self:
         file, size = _start_file(files, folder, 1, state)
-        _point_current(files, folder, 1)
+        try:
+            _point_current(files, folder, 1)
+        except BaseException:
+            file.close()
+            raise
         return cls(files, folder, file, 1, size, state)
 
     @classmethod

@@ -200,7 +200,7 @@ def _remove_unlisted(folder: str, files: Files, state: ManifestState) -> None:
 
 
 def _find_spares(files: Files, segments: Segments) -> None:
-    """Prepared segments, if they are whole."""
+    """Prepared segments, if they are whole. One with another name may be in use under that."""
     for name in files.list(segments.folder):
         if not name.startswith("spare-"):
             continue
@@ -208,7 +208,7 @@ def _find_spares(files: Files, segments: Segments) -> None:
         file = files.open(path, writable=False)
         is_whole = file.size() == segments.segment_bytes
         file.close()
-        if is_whole:
+        if is_whole and not files.is_linked(path):
             segments.spares.append(path)
         else:
             files.remove(path)

@@ -40,6 +40,9 @@ from syncline.storage.log.tails import Tails
 from syncline.values.ids import StreamId
 
 _TORN_BYTES_KEPT: Final = 1 << 20
+_TORN_COUNT_KEPT: Final = 8
+_TORN_PREFIX: Final = "torn-"
+_TORN_SUFFIX: Final = ".bin"
 
 
 @dataclass(slots=True)
@@ -273,17 +276,33 @@ def _report_stretch(replay: Replay, part: DamagedStretch, start: int, path: str)
 def _keep_torn(files: Files, segments: Segments, data: bytes, end: int) -> None:
     """Keep what was cut off beside the log, for whoever wants to look; not at any price.
 
-    It begins with `data`, at position `end`.
+    It begins with `data`, at position `end`. Of earlier crashes the last few are kept.
     """
+    for name in _torn_names(files, segments)[: -(_TORN_COUNT_KEPT - 1)]:
+        files.remove(f"{segments.folder}/{name}")
     header = parse_batch_header(data, 0, end)
     length = BATCH_HEADER_BYTES + (header.length if header is not None else 0)
-    torn = files.open(f"{segments.folder}/torn-{end}.bin", create=True)
+    path = f"{segments.folder}/{_TORN_PREFIX}{end}{_TORN_SUFFIX}"
+    try:
+        torn = files.open(path, create=True)
+    except StoreFullError:
+        return
     try:
         torn.write(0, [data[: min(length, _TORN_BYTES_KEPT)]])
     except StoreFullError:
         torn.truncate(0)
     finally:
         torn.close()
+
+
+def _torn_names(files: Files, segments: Segments) -> list[str]:
+    """Oldest first."""
+    found: list[tuple[int, str]] = []
+    for name in files.list(segments.folder):
+        position = name.removeprefix(_TORN_PREFIX).removesuffix(_TORN_SUFFIX)
+        if name == f"{_TORN_PREFIX}{position}{_TORN_SUFFIX}" and position.isdigit():
+            found.append((int(position), name))
+    return [name for _, name in sorted(found)]
 
 
 def _is_settled(segments: Segments, replay: Replay) -> bool:

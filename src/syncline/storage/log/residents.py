@@ -15,7 +15,7 @@ from typing import Final
 
 from syncline.errors import CorruptionError, UnknownQueueError
 from syncline.storage.base import Damage
-from syncline.storage.log.format import SLOT_DELETED, SLOT_STATE_OFFSET
+from syncline.storage.log.format import SLOT_DELETED, SLOT_STATE_OFFSET, SLOT_USED
 from syncline.storage.log.opening import OpenedLog
 from syncline.storage.log.staging import StagedBatch
 from syncline.storage.log.streams import OpenStream, Tail
@@ -248,6 +248,11 @@ class Residents:
         opened, missing = tail.open(stream, index, slot)
         if index >= 0:
             opened.slot_generation = self._table.generation_number
+        if tail.has_no_image and (slot is None or slot.state != SLOT_USED):
+            reason = (
+                "a slot cannot be found or fails its check, and the log does not say what it was"
+            )
+            self._report(Damage(*self._table.where(index), reason, StreamId(stream)))
         if missing:
             number, offset = divmod(tail.applied, self._segments.segment_bytes)
             self._report(

@@ -13,7 +13,9 @@ them, `run_rows` has their values.
 
 import posixpath
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Final, Self
 
 from syncline.errors import CorruptionError
@@ -139,16 +141,8 @@ class Run:
         lowest = run_key(stream, CLASS_ENTRY, max(0, from_seq))
         highest = run_key(stream, CLASS_ENTRY, SEQUENCE_MAX)
         found: list[RunRow] = []
-        for start in range(0, self.row_count, _CHUNK_ROWS):
-            chunk = self._rows_at(start, _CHUNK_ROWS)
-            at = chunk.find(stream)
-            while at != -1:
-                if not at % RUN_ROW_BYTES and lowest <= chunk[at : at + RUN_KEY_BYTES] <= highest:
-                    index = start + at // RUN_ROW_BYTES
-                    row = parse_row(index, chunk[at : at + RUN_ROW_BYTES])
-                    if row.position >= born:
-                        found.append(row)
-                at = chunk.find(stream, at + 1)
+        for rows in self._rows_anywhere(lowest, highest):
+            found += [row for row in rows if row.position >= born]
             # No more of them in memory than are wanted, however long the stream is.
             found = sorted(found, key=lambda row: row.seq)[:count_max]
         return found
@@ -164,6 +158,12 @@ class Run:
         if row[:STREAM_ID_BYTES] != stream or row[STREAM_ID_BYTES] != CLASS_SNAPSHOT:
             return None
         return parse_row(behind - 1, row)
+
+    def snapshots_anywhere(self, stream: bytes) -> list[RunRow]:
+        """All of a stream, by looking at every row: for when one that must exist is missing."""
+        lowest = run_key(stream, CLASS_SNAPSHOT, 0)
+        highest = run_key(stream, CLASS_SNAPSHOT, SEQUENCE_MAX)
+        return list(chain.from_iterable(self._rows_anywhere(lowest, highest)))
 
     def payload(self, row: RunRow) -> bytes:
         """Read and check. Raises CorruptionError with the place of the row."""
@@ -254,6 +254,20 @@ class Run:
         return Damage(self.path, self._index_offset, "the index fails its checksum")
 
     # Inside.
+
+    def _rows_anywhere(self, lowest: bytes, highest: bytes) -> Iterator[list[RunRow]]:
+        """Rows of one stream with keys from `lowest` to `highest`, wherever they are; in parts."""
+        stream = lowest[:STREAM_ID_BYTES]
+        for start in range(0, self.row_count, _CHUNK_ROWS):
+            chunk = self._rows_at(start, _CHUNK_ROWS)
+            found: list[RunRow] = []
+            at = chunk.find(stream)
+            while at != -1:
+                if not at % RUN_ROW_BYTES and lowest <= chunk[at : at + RUN_KEY_BYTES] <= highest:
+                    index = start + at // RUN_ROW_BYTES
+                    found.append(parse_row(index, chunk[at : at + RUN_ROW_BYTES]))
+                at = chunk.find(stream, at + 1)
+            yield found
 
     def _rows_at(self, start: int, count: int) -> bytes:
         end = min(start + count, self.row_count)

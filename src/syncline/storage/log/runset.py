@@ -4,10 +4,12 @@ A sequence of a stream is in at most one place that counts: a row whose position
 of its stream belongs to an earlier stream of the same id, and is dropped when runs are merged.
 """
 
+from collections.abc import Callable, Sequence
+
 from syncline.errors import CorruptionError
 from syncline.storage.base import Damage, Entry, EntryKind, Snapshot
 from syncline.storage.files import Files
-from syncline.storage.log.format import KIND_MASK
+from syncline.storage.log.format import CLASS_ENTRY, KIND_MASK
 from syncline.storage.log.run_rows import RunMeta, RunRow
 from syncline.storage.log.runs import Run
 from syncline.storage.log.streams import OpenStream
@@ -100,8 +102,10 @@ class RunSet:
                 if row.seq < end_seq and row.position >= opened.born
             ]
             rows += found
-            if len(found) == wanted and found[-1][0].seq == from_seq + wanted - 1:
-                # A stretch without gap: no other run holds any of it.
+            is_stretch = len(found) == wanted and found[-1][0].seq == from_seq + wanted - 1
+            if opened.born and is_stretch:
+                # Without gap, and since its birth: no other run holds any of it. Where the slot was
+                # lost that is not known, and rows of an earlier stream are met as well.
                 rows = found
                 break
         return _lowest(rows, wanted)
@@ -118,8 +122,7 @@ class RunSet:
         for run in self._runs.values():
             found = run.entries_anywhere(opened.stream, from_seq, wanted, opened.born)
             rows += [(row, run) for row in found if row.seq < end_seq]
-            if not run.is_index_sound():
-                self.report(run.index_damage())
+        self._report_unsound()
         return _lowest(rows, wanted)
 
     def _new_gaps(
@@ -167,11 +170,22 @@ class RunSet:
 
     def snapshot(self, opened: OpenStream) -> Snapshot | None:
         """The newest that can be read; those that cannot are reported."""
-        found: list[_Found] = []
-        for run in self._runs.values():
-            row = run.snapshot(opened.stream)
-            if row is not None and row.position >= opened.born:
-                found.append((row, run))
+        return self._newest(opened, lambda run: [run.snapshot(opened.stream)])
+
+    def snapshot_anywhere(self, opened: OpenStream) -> Snapshot | None:
+        """The same by looking at every row: one that must exist was not found."""
+        self._report_unsound()
+        return self._newest(opened, lambda run: run.snapshots_anywhere(opened.stream))
+
+    def _newest(
+        self, opened: OpenStream, rows_of: Callable[[Run], Sequence[RunRow | None]]
+    ) -> Snapshot | None:
+        found = [
+            (row, run)
+            for run in self._runs.values()
+            for row in rows_of(run)
+            if row is not None and row.position >= opened.born
+        ]
         found.sort(key=lambda each: each[0].position, reverse=True)
         for row, run in found:
             payload = self._payload(opened.stream, row, run)
@@ -179,12 +193,18 @@ class RunSet:
                 return Snapshot(row.seq, row.time_ms, payload)
         return None
 
+    def _report_unsound(self) -> None:
+        for run in self._runs.values():
+            if not run.is_index_sound():
+                self.report(run.index_damage())
+
     def _payload(self, stream: bytes, row: RunRow, run: Run) -> bytes | None:
         try:
             return run.payload(row)
         except CorruptionError as error:
+            lost = (row.seq, 1) if row.row_class == CLASS_ENTRY else (None, 0)
             place = error.file, error.offset, error.reason
-            self.report(Damage(*place, StreamId(stream), row.seq, 1))
+            self.report(Damage(*place, StreamId(stream), *lost))
             return None
 
     def report(self, damage: Damage) -> None:
@@ -199,4 +219,8 @@ class RunSet:
 
 
 def _lowest(rows: list[_Found], count: int) -> list[_Found]:
-    return sorted(rows, key=lambda found: found[0].seq)[:count]
+    """The first by sequence; of equal ones that which was written last."""
+    newest: dict[int, _Found] = {}
+    for found in sorted(rows, key=lambda found: found[0].position):
+        newest[found[0].seq] = found
+    return [newest[seq] for seq in sorted(newest)[:count]]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from syncline.errors import CorruptionError
 from syncline.storage.base import Damage, Snapshot
-from syncline.storage.log.format import KIND_MASK, SEQUENCE, RecordKind
+from syncline.storage.log.format import IS_DOCUMENT, KIND_MASK, SEQUENCE, RecordKind
 from syncline.storage.log.reading import read_around
 from syncline.storage.log.runset import RunSet
 from syncline.storage.log.scan import DamagedStretch, WholeBatch, batches, records_of
@@ -27,22 +27,39 @@ class Snapshots:
         self._report = report
         # Places that fail and have nothing to stand in for them: looking again takes long.
         self._lost: set[int] = set()
+        # Streams whose snapshot was looked for everywhere, with the runs that there were.
+        self._missing: dict[tuple[bytes, int], frozenset[str]] = {}
 
     def newest(self, opened: OpenStream, durable_end: int) -> Snapshot | None:
         """Of a stream that has one; None if that is not durable yet. Raises CorruptionError."""
         place = opened.durable_snapshot_place(durable_end)
         if not place:
             found = self._runs.snapshot(opened)
-            if found is None and not opened.snapshot_places:
-                reason = "the snapshot is in no run any more"
-                self._report(Damage(self._runs.folder, 0, reason, StreamId(opened.stream)))
-                raise self._error(opened, self._runs.folder, 0)
-            return found
+            is_staged = bool(opened.snapshot_places)
+            return found if is_staged or _reaches(opened, found) else self._missed(opened, found)
         path, offset = self._where(place)
         if place in self._lost:
             raise self._error(opened, path, offset)
         found = self._read(place)
         return found if found is not None else self._older(opened, place)
+
+    def _missed(self, opened: OpenStream, found: Snapshot | None) -> Snapshot:
+        """What a damaged key has hidden, or `found` if there is nothing newer.
+
+        Whoever truncates beyond its snapshot comes here without any damage.
+        """
+        runs = frozenset(self._runs.names)
+        key = opened.stream, opened.born
+        if self._missing.get(key) != runs:
+            found = self._runs.snapshot_anywhere(opened)
+        if found is None or not _reaches(opened, found):
+            self._missing[key] = runs
+        if found is None:
+            folder = self._runs.folder
+            reason = "the snapshot is in no run any more"
+            self._report(Damage(folder, 0, reason, StreamId(opened.stream)))
+            raise self._error(opened, folder, 0)
+        return found
 
     def _older(self, opened: OpenStream, damaged: int) -> Snapshot:
         """What stands in for the one at place `damaged`."""
@@ -107,3 +124,11 @@ class Snapshots:
         document = StreamId(opened.stream)
         reason = f"the snapshot of document {document} cannot be read, and there is no older one"
         return CorruptionError(path, offset, reason)
+
+
+def _reaches(opened: OpenStream, snapshot: Snapshot | None) -> bool:
+    """Whether there is one, and nothing was let go of that it ought to cover."""
+    if snapshot is None:
+        return False
+    # A queue lets go of what was acknowledged, whatever its snapshot covers.
+    return not opened.flags & IS_DOCUMENT or snapshot.up_to_seq >= opened.first - 1

@@ -114,6 +114,7 @@ class LogStore:
         self._scrubber = Scrubber(opened.runs, opened.table, self._report)
         self._snapshots = Snapshots(opened.segments, opened.runs, self._report)
         self.on_expired: Callable[[StreamId, int], None] | None = None
+        self.history_clock_ms: Callable[[], int] = lambda: self._stager.time_ms
 
     @classmethod
     def open(
@@ -345,7 +346,7 @@ class LogStore:
         )
 
     def snapshot(self, stream: StreamId) -> Snapshot | None:
-        opened = self._residents.load(stream)
+        opened = self._residents.seen(stream)
         if not opened.flags & HAS_SNAPSHOT:
             return None
         opened.forget_below(self._upkeep.live_start)
@@ -454,7 +455,7 @@ class LogStore:
     def take_job(self) -> Job | None:
         if self._upkeep.is_busy:
             return None
-        self._upkeep.let_go_of_archived(self._stager.time_ms)
+        self._upkeep.let_go_of_archived(self.history_clock_ms())
         self._residents.apply_tails(_TAILS_AT_ONCE)
         if self._residents.tails:
             # The table is not yet what the log says; more of them with the next call.
@@ -490,7 +491,7 @@ class LogStore:
     def finish_job(self, job: Job, result: object) -> None:
         live_start = self._upkeep.live_start
         self._upkeep.finish_job(job, result)
-        self._upkeep.let_go_of_archived(self._stager.time_ms)
+        self._upkeep.let_go_of_archived(self.history_clock_ms())
         if self._upkeep.live_start != live_start:
             self._residents.start_sweep()
 

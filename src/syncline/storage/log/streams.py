@@ -219,6 +219,11 @@ class Tail:
         self.cursors: dict[bytes, int] | None = None
         self.cursor_position = 0
 
+    @property
+    def has_no_image(self) -> bool:
+        """Acknowledgements are all that the log has of it."""
+        return self.kind < 0
+
     def begin_anew(self) -> None:
         """The stream was created or deleted: what came before concerns another of the same id."""
         self.positions = []
@@ -271,7 +276,7 @@ class Tail:
         opened.next = (self.last_unread >> UNREAD_BITS) + 1
         # Not below 1, whatever the record says: numbers from disk are not trusted.
         opened.first = max(1, opened.next - (self.last_unread & UNREAD_MASK))
-        if self.kind >= 0:
+        if not self.has_no_image:
             opened.flags = self.kind & SLOT_FLAGS
             opened.quota = self.quota
         elif slot is None or slot.state != SLOT_USED:

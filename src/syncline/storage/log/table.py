@@ -7,7 +7,8 @@ Invariants:
   search the same file while the owner writes to it.
 - While the table grows there are two generations. A stream is looked for in the new one first; what
   is found only in the old one is copied over before it is changed. The old file is left as it is,
-  so a crash in between loses nothing: the log since the checkpoint brings either copy up to date.
+  so a crash in between loses nothing: the log since the checkpoint brings either copy up to date,
+  and a copy of which only a part reached the device is made again.
 - After a power cut some sectors are older than others. A slot placed since the checkpoint may be
   there while one that it was placed behind is not: a *stray*, which no search reaches. The log
   brings its stream back elsewhere. Strays are looked for a little at a time and marked as deleted,
@@ -26,6 +27,7 @@ from syncline.errors import CorruptionError
 from syncline.kernels.slots import SlotFinder
 from syncline.storage.files import File, Files, MappedFile
 from syncline.storage.log.format import (
+    CRC,
     NO_STREAM,
     SLOT_APPLIED_OFFSET,
     SLOT_BYTES,
@@ -34,6 +36,7 @@ from syncline.storage.log.format import (
     SLOT_USED,
     TABLE_HEADER_BYTES,
     Slot,
+    crc32c_extend,
     encode_slot,
     encode_table_header,
     parse_slot,
@@ -52,6 +55,7 @@ _LOAD_AFTER: Final = 0.54
 _PAGE_SLOTS: Final = 64
 # All of it, not its state alone: one damaged byte must not end a search.
 _UNUSED: Final = bytes(SLOT_STATE_OFFSET + 1)
+_CHECKED_BYTES: Final = SLOT_BYTES - CRC.size
 
 
 @dataclass(slots=True)
@@ -164,13 +168,12 @@ class Table:
     def find(self, stream: bytes) -> int:
         """The index of the stream's slot in the current generation, used or deleted, or -1."""
         index = self._find_in(self._current, stream)
-        if index < 0 and self._older is not None:
+        if self._older is not None and not self._is_whole(index):
             old_index = self._find_in(self._older, stream)
             if old_index >= 0:
                 image = self._image(self._older, old_index)
                 if image[SLOT_STATE_OFFSET] == SLOT_USED:
-                    index = self._place(stream)
-                    self._write_image(index, image)
+                    index = self._copied(index, image)
         return index
 
     def with_entries(self, streams: Sequence[bytes]) -> list[bytes]:
@@ -192,9 +195,12 @@ class Table:
         """Raises CorruptionError if the slot fails its checksum."""
         slot = parse_slot(self._image(self._current, index))
         if slot is None:
-            offset = self._current.offset_of(index)
-            raise CorruptionError(self._current.path, offset, "a slot fails its checksum")
+            raise CorruptionError(*self.where(index), "a slot fails its checksum")
         return slot
+
+    def where(self, index: int) -> tuple[str, int]:
+        """File and offset of a slot; of the first of them for one that is not there."""
+        return self._current.path, self._current.offset_of(max(0, index))
 
     def place(self, stream: bytes) -> int:
         """A slot for a stream that `find` did not find. Who creates the stream counts it."""
@@ -238,9 +244,9 @@ class Table:
             image = self._image(older, index)
             if image[SLOT_STATE_OFFSET] != SLOT_USED:
                 continue
-            stream = image[:24]
-            if self._find_in(self._current, stream) < 0 and not self._is_stray(older, index, image):
-                self._write_image(self._place(stream), image)
+            found = self._find_in(self._current, image[:24])
+            if not self._is_whole(found) and not self._is_stray(older, index, image):
+                self._copied(found, image)
         self._moved_slots = end
         return end == older.capacity
 
@@ -289,6 +295,8 @@ class Table:
     def used_images(self, chunk_slots: int) -> Iterator[bytes]:
         """Every used slot as it is, a chunk at a time; the table may change between chunks.
 
+        One whose name is damaged is left out: nobody can ask for a stream by that.
+
         Oldest generation first: what is copied out of it before its turn is met in the newer one.
         """
         generation: _Generation | None = None
@@ -303,8 +311,21 @@ class Table:
                     image = data[index * SLOT_BYTES : (index + 1) * SLOT_BYTES]
                     if self._is_stray(generation, start + index, image):
                         continue
-                    if generation is self._current or self._find_in(self._current, image[:24]) < 0:
+                    if not self._has_its_name(generation, start + index, image):
+                        continue
+                    if generation is self._current or not self._is_met_again(image[:24]):
                         yield image
+
+    def _has_its_name(self, generation: _Generation, index: int, image: bytes) -> bool:
+        (crc,) = CRC.unpack_from(image, _CHECKED_BYTES)
+        is_sound = crc32c_extend(0, image[:_CHECKED_BYTES]) == crc
+        return is_sound or self._find_in(generation, image[:STREAM_ID_BYTES]) == index
+
+    def _is_met_again(self, stream: bytes) -> bool:
+        """Whether a walk over the current generation meets a stream of the older one, or need not:
+        it was deleted there."""
+        index = self._find_in(self._current, stream)
+        return index >= 0 and self._image(self._current, index)[SLOT_STATE_OFFSET] != 0
 
     def _newer_than(self, generation: _Generation | None) -> _Generation | None:
         number = 0 if generation is None else generation.number
@@ -355,6 +376,24 @@ class Table:
             if index == capacity:
                 index = 0
         return -1
+
+    def _is_whole(self, index: int) -> bool:
+        """Whether there is such a slot in the current generation, and it passes its check."""
+        return index >= 0 and parse_slot(self._image(self._current, index)) is not None
+
+    def _copied(self, index: int, image: bytes) -> int:
+        """Where in the current generation a slot of the older one is from now on.
+
+        `index` is where its stream was found there, -1 if it was not. What stands there may be no
+        more than a part of the copy: the page went to the device before all of it was there, and
+        then the power went. Anything else is damage, and later than `image`.
+        """
+        if index < 0:
+            index = self._place(image[:STREAM_ID_BYTES])
+            self._write_image(index, image)
+        elif _is_part_of(self._image(self._current, index), image):
+            self._write_image(index, image)
+        return index
 
     def _place(self, stream: bytes) -> int:
         """The first free slot. Deleted ones are used again only while no older copy can exist."""
@@ -435,6 +474,11 @@ class Table:
             else:
                 used.add(stream)
         self.used_count = len(used)
+
+
+def _is_part_of(found: bytes, image: bytes) -> bool:
+    """Whether nothing but zeros stands where it is not the same."""
+    return all(byte in (0, wanted) for byte, wanted in zip(found, image, strict=True))
 
 
 def _streams_of(generation: _Generation) -> tuple[set[bytes], set[bytes]]:

@@ -34,7 +34,7 @@ from syncline.storage.log.jobs import (
 )
 from syncline.storage.log.opening import OpenedLog, table_path
 from syncline.storage.log.preparing import write_table, write_zeros
-from syncline.storage.log.table import LOAD_LIMIT, LOAD_MAX, capacity_for
+from syncline.storage.log.table import LOAD_LIMIT, LOAD_MAX, capacity_for, table_bytes
 from syncline.storage.options import StoreOptions
 from syncline.values import limits
 
@@ -143,20 +143,25 @@ class Upkeep:
         self._dead_row_count += max(0, row_count)
 
     def check_room_in_table(self) -> None:
-        """Before a stream is created. Raises StoreBusyError.
+        """Before a stream is created. Raises StoreBusyError or StoreFullError.
 
-        While a job works on the table, nobody else can make a larger one in its place.
+        While a job works on the table, nobody else can make a larger one in its place. If nobody
+        does it is made here: once the stream is in the log, it is too late to find no room for it.
         """
-        if isinstance(self._task, PrepareTableJob | SettleTableJob) and self._is_table_full():
-            table = self._table
+        if not self._is_table_full():
+            return
+        table = self._table
+        if isinstance(self._task, PrepareTableJob | SettleTableJob):
             wanted = table.used_count + self.staged_stream_count + 1
             raise StoreBusyError(wanted * SLOT_BYTES, table.capacity * SLOT_BYTES)
+        if not table.is_growing:
+            self._grow()
 
     def _is_table_full(self) -> bool:
-        """Whether what is staged leaves the table too full to be searched, or nearly so."""
+        """Whether one more stream than are staged leaves the table too full to be searched."""
         table = self._table
         used = table.used_count + table.deleted_count + self.staged_stream_count
-        return used >= LOAD_LIMIT * table.capacity
+        return used + 1 > LOAD_LIMIT * table.capacity
 
     @property
     def seal_end(self) -> int:
@@ -324,10 +329,20 @@ class Upkeep:
             self._remove_dropped_tables()
         if isinstance(self._task, PrepareTableJob):
             return
+        self._grow()
+
+    def _grow(self) -> None:
+        """Begin the next generation of the table. Raises StoreFullError: then nothing changed."""
+        table = self._table
         number = table.generation_number + 1
         path = table_path(self._folder, number)
-        write_table(self._files, path, capacity_for(table.used_count), number)
-        self._manifest.change(table_generations=[number, *table.numbers()])
+        capacity = capacity_for(table.used_count + self.staged_stream_count)
+        wanted, free = table_bytes(capacity), self._files.free_bytes(self._folder)
+        if free < wanted:
+            # Not found out by writing it: whoever creates one stream after the other would wait.
+            raise StoreFullError(path, f"it would take {wanted} bytes, {free} are free")
+        write_table(self._files, path, capacity, number)
+        self._list_made([path], table_generations=[number, *table.numbers()])
         table.grow_into(self._files, path, number)
         self._is_moved = False
 
@@ -350,7 +365,7 @@ class Upkeep:
     def _table_task(self) -> PrepareTableJob | SettleTableJob | None:
         table = self._table
         if self._is_table_full():
-            # It grows with the next batch, at once: a job would be in the way.
+            # It grows with the next stream or batch, at once: a job would be in the way.
             return None
         if table.is_growing:
             return SettleTableJob(table.generation_number) if self._is_moved else None
@@ -521,7 +536,12 @@ class Upkeep:
             self._files.remove(archived)
             return
         spare = self._new_name("spare", ".wal", self._segments.folder)
-        self._files.rename(archived, spare)
+        try:
+            self._files.rename(archived, spare)
+        except StoreFullError:
+            # Not even for its name.
+            self._files.remove(archived)
+            return
         self._segments.spares.append(spare)
 
     def _drop_surplus(self) -> None:
@@ -538,8 +558,8 @@ class Upkeep:
 
     def _archive_retired(self) -> None:
         assert self._archive is not None
-        retired, self._segments.retired = self._segments.retired, []
-        self._archive.add(retired)
+        self._segments.retired = self._archive.add(self._segments.retired)
+        self._drop_adopted()
 
     def _list_merged(self, task: MergeJob, result: MergeResult) -> None:
         gone = {_name(path) for path in task.run_paths}
@@ -550,7 +570,9 @@ class Upkeep:
     def _finish_merged(self, task: MergeJob, result: MergeResult) -> None:
         if result.run is not None:
             self._runs.add(result.run)
-        self.damage.extend(result.damage)
+        for found in result.damage:
+            # Mostly it is why they were merged, and known.
+            self._runs.report(found)
         for path in task.run_paths:
             self._runs.drop(_name(path))
             self._measured.pop(_name(path), None)
