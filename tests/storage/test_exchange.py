@@ -274,6 +274,25 @@ def test_a_damaged_message_is_left_behind_and_counted(tmp_path: Path) -> None:
     target.close()
 
 
+def test_a_damaged_snapshot_is_left_behind_and_told(tmp_path: Path) -> None:
+    source = opened("journal", tmp_path / "source")
+    fill(source)
+    before = observe(source)
+    source.close()
+    document = stream_id(10)
+    snapshots = (tmp_path / "source").rglob("snapshot.*.bin")
+    [path] = [path for path in snapshots if bytes(range(256)) in path.read_bytes()]
+    path.write_bytes(path.read_bytes()[:-1])
+
+    target = opened("journal", tmp_path / "target")
+    report = import_journal_layout(str(tmp_path / "source"), target, FILES, now_ms=1)
+    assert [stream for stream, _ in report.damage] == [str(document)]
+    expected = dict(before.streams)
+    expected[document] = dataclasses.replace(expected[document], snapshot=None)
+    assert observe(target).streams == expected
+    target.close()
+
+
 def test_a_torn_source_is_imported_as_it_would_be_opened(tmp_path: Path) -> None:
     source = opened("journal", tmp_path / "source")
     fill(source)
@@ -620,3 +639,21 @@ def test_a_marker_without_a_full_queue_before_it_is_skipped_where_it_has_no_plac
     seen, report = import_text(tmp_path, START + stream + ENTRY % 1 + marker + END)
     assert [entry.seq for entry in seen.streams[stream_id(1)].entries] == [1]
     assert report.skipped_line_count == 1
+
+
+@pytest.mark.parametrize("kind", ["journal", "log", "memory"])
+def test_messages_before_a_marker_stay_though_others_follow_it(tmp_path: Path, kind: str) -> None:
+    """No store writes such a file: nothing follows a marker before all of it was read."""
+    stream = STREAM.replace(b'"quota":0', b'"quota":2') % str(stream_id(1)).encode()
+    marker = b'{"type":"entry","stream":"ID","seq":3,"time_ms":5,"kind":"quota","body":""}\n'
+    text = START + stream + ENTRY % 1 + ENTRY % 2 + marker + ENTRY % 4 + END.replace(b"2}", b"4}")
+    path = tmp_path / "messages.jsonl"
+    path.write_bytes(text.replace(b"ID", str(stream_id(1)).encode()))
+    files = SimulatedFiles()
+    target = opened(kind, "/target", files)
+    report = import_messages(str(path), target, FILES, now_ms=1)
+    assert (report.entry_count, report.skipped_line_count) == (3, 1)
+    target.close()
+    view = observe(opened(kind, "/target", files)).streams[stream_id(1)]
+    assert [entry.payload for entry in view.entries] == [b"x"] * 3
+    assert not view.state.is_blocked

@@ -1,6 +1,7 @@
 """The journal store as a whole: bounds, full disks, failing devices, starts and moves."""
 
 import dataclasses
+from contextlib import suppress
 from random import Random
 
 import pytest
@@ -16,7 +17,6 @@ from syncline.errors import (
     UnknownQueueError,
 )
 from syncline.storage.base import Entry, EntryKind, StreamKind, commit
-from syncline.storage.journal import queues
 from syncline.storage.journal.layout import Layout
 from syncline.storage.options import StoreOptions
 from syncline.testing.files import SimulatedCrashError, SimulatedFiles
@@ -114,6 +114,42 @@ def test_what_a_dead_process_left_half_made_is_swept_away() -> None:
     assert subject.files.list(parent) == [subject.folder(queue).rpartition("/")[2]]
 
 
+def test_a_branch_that_was_never_synced_is_on_the_device_once_it_was_swept() -> None:
+    """The process died between making a folder and syncing the one that it is in."""
+    queue = stream_id(1)
+    for call_count in range(1, 100):
+        subject = JournalSubject()
+        subject.files.crash_after(call_count)
+        with suppress(SimulatedCrashError):
+            subject.create_queue()
+            break
+        subject.kill()
+        subject.run_jobs()
+        if queue not in subject.store.streams():
+            subject.create_queue()
+        subject.append(queue, b"x")
+        subject.power_cut()
+        assert subject.payloads(queue) == [b"x"], f"killed at call {call_count}"
+    else:
+        pytest.fail("a queue is created within fewer calls")
+
+
+def test_what_a_failed_sync_left_in_memory_alone_is_not_there_once_it_was_swept() -> None:
+    subject = JournalSubject()
+    queue = subject.create_queue()
+    subject.append(queue, b"kept")
+    subject.files.fail("sync")
+    with pytest.raises(DeviceError):
+        subject.append(queue, b"refused")
+    subject.kill()
+    subject.run_jobs()
+    assert subject.payloads(queue) == [b"kept"]
+    subject.append(queue, b"kept too")
+    subject.power_cut()
+    assert subject.payloads(queue) == [b"kept", b"kept too"]
+    assert subject.store.damage() == ()
+
+
 # Bounds.
 
 
@@ -141,11 +177,8 @@ def test_open_files_are_bounded_whatever_a_batch_touches() -> None:
     assert subject.files.open_file_count == 0
 
 
-def test_open_queues_are_bounded_and_those_with_something_staged_stay(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(queues, "OPEN_QUEUE_COUNT_MAX", 4)
-    subject = JournalSubject()
+def test_open_queues_are_bounded_and_those_with_something_staged_stay() -> None:
+    subject = JournalSubject(options=dataclasses.replace(SMALL, open_queue_count_max=4))
     for number in range(30):
         subject.store.create(stream_id(number), StreamKind.QUEUE, 0, 1)
         subject.store.append(stream_id(number), b"%d" % number, 1)
@@ -159,8 +192,20 @@ def test_open_queues_are_bounded_and_those_with_something_staged_stay(
     assert subject.payloads(stream_id(0)) == [b"0", b"staged"]
 
 
+def test_looking_at_one_queue_after_the_other_keeps_few_open() -> None:
+    subject = JournalSubject(options=dataclasses.replace(SMALL, open_queue_count_max=4))
+    for number in range(30):
+        subject.store.create(stream_id(number), StreamKind.QUEUE, 0, 1)
+        subject.store.append(stream_id(number), b"%d" % number, 1)
+    subject.commit()
+    subject.reopen()
+    for number in range(30):
+        assert subject.payloads(stream_id(number)) == [b"%d" % number]
+        assert len(subject.store._queues._open) <= 5
+
+
 def test_a_walk_for_expiry_is_cut_into_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("syncline.storage.journal.patrol._EXPIRY_QUEUE_COUNT_MAX", 3)
+    monkeypatch.setattr("syncline.storage.journal.patrol._STRETCH_QUEUE_COUNT_MAX", 3)
     subject = JournalSubject()
     for number in range(10):
         subject.store.create(stream_id(number), StreamKind.QUEUE, 0, 1)
@@ -169,6 +214,29 @@ def test_a_walk_for_expiry_is_cut_into_stretches(monkeypatch: pytest.MonkeyPatch
     counts = [subject.store.expire_before(100, 1_000) for _ in range(5)]
     assert sum(counts) == 10
     assert max(counts) <= 3
+
+
+@pytest.mark.parametrize("work", ["expiry", "scrubbing"])
+def test_a_stretch_syncs_few_queues_after_a_kill(work: str) -> None:
+    """The owner waits for it."""
+    subject = JournalSubject()
+    for number in range(100):
+        subject.store.create(stream_id(number), StreamKind.QUEUE, 0, 1)
+        subject.store.append(stream_id(number), b"x", 1)
+    subject.commit()
+    subject.kill()
+    sync_counts: list[int] = []
+    expired_count = 0
+    for _ in range(20):
+        before = subject.files.calls["sync"]
+        if work == "expiry":
+            expired_count += subject.store.expire_before(100, 1_000)
+        else:
+            subject.store.scrub(1 << 20)
+        sync_counts.append(subject.files.calls["sync"] - before)
+    assert max(sync_counts) <= 2 * 16
+    assert sum(sync_counts) == 2 * 100
+    assert expired_count == (100 if work == "expiry" else 0)
 
 
 def test_scrubbing_goes_round_in_stretches_and_finds_what_has_rotted() -> None:

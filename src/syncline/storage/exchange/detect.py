@@ -2,7 +2,7 @@
 
 from enum import Enum
 
-from syncline.errors import ConfigError, ForeignFolderError
+from syncline.errors import ConfigError
 from syncline.storage.base import Store
 from syncline.storage.exchange.journal_layout import import_journal_layout
 from syncline.storage.exchange.portable import import_messages, is_messages_file
@@ -26,7 +26,8 @@ class SourceLayout(Enum):
 def detect_layout(path: str, files: Files) -> SourceLayout:
     """Say what a path holds.
 
-    Raises ConfigError if there is nothing, ForeignFolderError if it cannot be imported.
+    Raises ConfigError if there is nothing that can be imported, ForeignFolderError for a data
+    folder that was filled only by half.
     """
     if not files.exists(path):
         raise ConfigError(f"there is nothing at {path} to import")
@@ -39,10 +40,10 @@ def detect_layout(path: str, files: Files) -> SourceLayout:
         if found is not None and found.kind == STORE_KIND:
             return SourceLayout.JOURNAL
         kind = "another" if found is None else f"a {found.kind}"
-        raise ForeignFolderError(path, f"it holds {kind} store; export it, then import the export")
+        raise ConfigError(f"{path} holds {kind} store; export it, then import the export")
     if find_reference_root(path, files) is not None:
         return SourceLayout.REFERENCE
-    raise ForeignFolderError(path, "it holds no journal that can be imported")
+    raise ConfigError(f"{path} holds no journal that can be imported")
 
 
 def import_detected(

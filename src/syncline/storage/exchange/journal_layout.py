@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from syncline.errors import ConfigError, ForeignFolderError, NewerFormatError
+from syncline.errors import ConfigError, CorruptionError, ForeignFolderError, NewerFormatError
 from syncline.storage.base import Damage, Entry, EntryKind, Snapshot, Store
 from syncline.storage.exchange.read_only import ReadOnlyFiles
 from syncline.storage.exchange.report import ExchangeReport, Progress, no_progress
@@ -143,7 +143,11 @@ class JournalSource:
                 yield entry
 
     def snapshot(self, stream: StreamId) -> Snapshot | None:
-        return self._current(stream)[1].snapshot()
+        try:
+            return self._current(stream)[1].snapshot()
+        except CorruptionError:
+            # It is among the flaws of the stream.
+            return None
 
     def cursors(self, stream: StreamId) -> Mapping[bytes, int]:
         return self._current(stream)[0].cursors

@@ -116,6 +116,8 @@ class StreamWriter:
         self._filler_count = 0
         # The sequences that came, in order: where they went follows from their number.
         self._seqs = array("Q")
+        # The entry that came last, if it is one: a marker has one place, the end.
+        self._marker: Entry | None = None
 
     def begin(self, head: StreamHead) -> None:
         self._head = head
@@ -144,7 +146,24 @@ class StreamWriter:
             self._staged(1)
 
     def entry(self, entry: Entry) -> None:
-        """Append an entry. One that the target has no place for is counted as skipped."""
+        """Append an entry. One that the target has no place for is counted as skipped.
+
+        So is a marker with anything behind it: a store takes all before it to have been read.
+        """
+        if self._marker is not None:
+            self._marker = None
+            self._report.skipped_line_count += 1
+        if entry.kind is EntryKind.QUOTA_MARKER:
+            self._marker = entry
+        else:
+            self._write(entry)
+
+    def _write_marker(self) -> None:
+        marker, self._marker = self._marker, None
+        if marker is not None:
+            self._write(marker)
+
+    def _write(self, entry: Entry) -> None:
         head = self._current()
         if entry.time_ms > limits.time_ms_max:
             self._report.skipped_line_count += 1
@@ -172,6 +191,7 @@ class StreamWriter:
         return True
 
     def snapshot(self, snapshot: Snapshot) -> None:
+        self._write_marker()
         head = self._current()
         up_to_seq = max(0, self._place(snapshot.up_to_seq + 1) - 1)
         next_seq = self._target.state(head.stream).next
@@ -183,12 +203,14 @@ class StreamWriter:
         self._staged(1)
 
     def cursor(self, name: bytes, seq: int) -> None:
+        self._write_marker()
         head = self._current()
         place = min(self._place(seq), self._target.state(head.stream).next)
         self._target.move_cursor(head.stream, name, place)
         self._staged(1)
 
     def end(self) -> None:
+        self._write_marker()
         head = self._current()
         if self._filler_count and self._exact is None:
             self._target.truncate_before(head.stream, self._filler_count + 1)

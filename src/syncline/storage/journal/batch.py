@@ -22,12 +22,14 @@ class JournalBatch:
     # Set once it was carried out.
     use: DiskUse | None = None
     deleted: frozenset[StreamId] = field(init=False)
+    changed: frozenset[StreamId] = field(init=False)
     created: frozenset[StreamId] = field(init=False)
     replaced: frozenset[StreamId] = field(init=False)
 
     def __post_init__(self) -> None:
         self.deleted = frozenset(plan.stream for plan in self.deletions)
         actions = {change.plan.stream: change.plan.action for change in self.changes}
+        self.changed = frozenset(actions)
         self.replaced = frozenset(
             stream for stream, action in actions.items() if action is Action.REPLACE
         )

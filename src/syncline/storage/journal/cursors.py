@@ -18,7 +18,7 @@ from syncline.storage.journal.format import (
 )
 from syncline.storage.journal.handles import HandlePool
 from syncline.storage.journal.layout import cursor_file_id, cursor_name
-from syncline.storage.journal.scan import BadLine, lines
+from syncline.storage.journal.scan import BadLine, lines, read_around
 from syncline.values.ids import StreamId
 
 # Lines that may stand in a file beyond twice as many as it has cursors.
@@ -104,7 +104,7 @@ def _read(
             continue
         found.line_count += 1
         _apply(found.positions, *cursor, next_seq)
-    if end and file.read(end - 1, 1) != b"\n":
+    if end and read_around(file, end - 1, 1) != b"\n":
         # Damage took the last newline: start anew rather than write behind half a line.
         found.line_count = 1 << 30
     elif byte_count is not None and end < byte_count:

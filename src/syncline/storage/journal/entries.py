@@ -3,15 +3,15 @@
 from collections.abc import Callable
 from typing import Final
 
-from syncline.errors import DeviceError
+from syncline.errors import CorruptionError
 from syncline.storage.base import Damage, Entry, Snapshot
-from syncline.storage.files import File
 from syncline.storage.journal.format import Flaw, parse_message, parse_snapshot
 from syncline.storage.journal.handles import HandlePool
 from syncline.storage.journal.index import Place
 from syncline.storage.journal.layout import message_name, snapshot_name
 from syncline.storage.journal.queue import OpenQueue
 from syncline.storage.journal.recovery import SNAPSHOT_FILE_BYTES_MAX
+from syncline.storage.journal.scan import read_around
 from syncline.values import limits
 
 # Lines lie side by side, so one read serves several of them.
@@ -71,18 +71,20 @@ class EntryReader:
         return self.entry(place) is not None
 
     def snapshot(self) -> Snapshot | None:
+        """Raises CorruptionError: without its snapshot a document is not an empty one."""
         queue = self._queue
         if queue.state.snapshot_file is None:
             return None
         path = f"{self._folder}/{snapshot_name(queue.state.snapshot_file)}"
         try:
             with self._pool.use(path) as file:
-                found = parse_snapshot(queue.stream, file.read(0, SNAPSHOT_FILE_BYTES_MAX))
+                found = parse_snapshot(queue.stream, read_around(file, 0, SNAPSHOT_FILE_BYTES_MAX))
         except FileNotFoundError:
             found = Flaw.TORN
         if isinstance(found, Flaw):
             self._report(Damage(path, 0, f"the snapshot: {found.value}", queue.stream))
-            return None
+            reason = f"the snapshot of document {queue.stream} cannot be read"
+            raise CorruptionError(path, 0, reason)
         return found
 
     def _name(self, place: Place) -> str:
@@ -99,16 +101,10 @@ class EntryReader:
         if not is_inside:
             try:
                 with self._pool.use(f"{self._folder}/{name}") as file:
-                    self._window = self._read(file, place)
+                    length = max(place.length, _WINDOW_BYTES)
+                    self._window = read_around(file, place.offset, length)
             except FileNotFoundError:
                 self._window = b""
             self._window_file, self._window_start = name, place.offset
             start = 0
         return self._window[start : start + place.length]
-
-    def _read(self, file: File, place: Place) -> bytes:
-        try:
-            return file.read(place.offset, max(place.length, _WINDOW_BYTES))
-        except DeviceError:
-            # A sector that cannot be read costs the lines in it, not those around it.
-            return b""

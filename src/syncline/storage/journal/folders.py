@@ -156,13 +156,15 @@ def remove_tree(files: Files, folder: str) -> None:
 
 
 def remove_files(files: Files, folder: str, names: Iterable[str]) -> DiskUse:
-    """Remove what is there of these files; return what was freed.
+    """Remove what is there of these files; return what was freed. A folder among them stays.
 
     Upkeep may be removing the same file: whoever comes second finds it gone.
     """
     freed = DiskUse()
     for name in sorted(names):
         path = f"{folder}/{name}"
+        if files.is_folder(path):
+            continue
         try:
             file = files.open(path, writable=False)
         except FileNotFoundError:

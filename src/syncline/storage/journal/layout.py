@@ -157,6 +157,11 @@ def is_named_by_state(name: str) -> bool:
     return _FILE_NAME.fullmatch(name) is not None
 
 
+def is_ours(name: str) -> bool:
+    """Is it a file of a queue? Others are somebody else's."""
+    return name == STATE_NAME or is_named_by_state(name) or backup_time_ms(name) is not None
+
+
 def backup_name(time_ms: int) -> str:
     """The name that a queue.log replaced at this time is kept under."""
     return f"queue.{time_ms}.log"

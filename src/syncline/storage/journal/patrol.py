@@ -1,19 +1,26 @@
 """Going round all queues, a stretch at a time: expiry and scrubbing remember where they stopped."""
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Final
 
-from syncline.errors import UnknownQueueError
+from syncline.errors import CorruptionError, UnknownQueueError
 from syncline.storage.base import EntryKind, StreamKind
 from syncline.storage.journal.entries import EntryReader
 from syncline.storage.journal.folders import FolderTree
 from syncline.storage.journal.queue import OpenQueue
 from syncline.values.ids import StreamId
 
-# The owner waits for one stretch of expiry: so many queues may have to be opened in it.
-_EXPIRY_QUEUE_COUNT_MAX: Final = 1_024
+# The owner waits for one stretch: so many queues may have to be opened in it. Opening one after a
+# process that did not end in order syncs its files, which takes as long as many others.
+_STRETCH_QUEUE_COUNT_MAX: Final = 256
+_SUSPECT_QUEUE_COUNT_MAX: Final = 16
 
 Find = Callable[[StreamId], OpenQueue]
+
+
+def _stretch_queue_count(tree: FolderTree) -> int:
+    return _SUSPECT_QUEUE_COUNT_MAX if tree.is_suspect else _STRETCH_QUEUE_COUNT_MAX
 
 
 class ExpiryRound:
@@ -43,9 +50,9 @@ class ExpiryRound:
     def _next_streams(self) -> Iterator[StreamId]:
         """Every queue once, from where the last stretch ended, up to a bound."""
         start = self._after
-        count = 0
+        count, count_max = 0, _stretch_queue_count(self._tree)
         for stream in self._tree.streams(start):
-            if count >= _EXPIRY_QUEUE_COUNT_MAX:
+            if count >= count_max:
                 return
             count += 1
             yield stream
@@ -53,7 +60,7 @@ class ExpiryRound:
         if start is None:
             return
         for stream in self._tree.streams():
-            if count >= _EXPIRY_QUEUE_COUNT_MAX or str(stream) > str(start):
+            if count >= count_max or str(stream) > str(start):
                 return
             count += 1
             yield stream
@@ -90,11 +97,13 @@ class ScrubRound:
         self._seq = 0
 
     def scrub(self, bytes_max: int) -> int:
-        """Check about that much; return the bytes read, 0 once at the end of a round."""
+        """Check about that much, or less; return the bytes read, 0 once at the end of a round."""
         if self._streams is None:
             self._streams = self._tree.streams()
         byte_count = 0
-        while byte_count < bytes_max:
+        for _ in range(_stretch_queue_count(self._tree)):
+            if byte_count >= bytes_max:
+                break
             if self._stream is None:
                 self._stream, self._seq = next(self._streams, None), 0
             if self._stream is None:
@@ -102,6 +111,9 @@ class ScrubRound:
                 self._streams = None if byte_count == 0 else self._streams
                 break
             byte_count += self._scrub_queue(self._stream, bytes_max - byte_count)
+        else:
+            # All of them may be deleted by now, and it is not the end.
+            byte_count = max(byte_count, 1)
         return byte_count
 
     def _scrub_queue(self, stream: StreamId, bytes_max: int) -> int:
@@ -115,8 +127,10 @@ class ScrubRound:
         if self._seq == 0:
             # Its state lines were checked when it was opened.
             byte_count += queue.log_bytes
-            snapshot = reader.snapshot()
-            byte_count += len(snapshot.payload) if snapshot else 0
+            with suppress(CorruptionError):
+                # It is reported.
+                snapshot = reader.snapshot()
+                byte_count += len(snapshot.payload) if snapshot else 0
         for place in queue.index.places_from(max(self._seq, queue.first)):
             if byte_count >= bytes_max or place.seq >= queue.state.next:
                 break

@@ -9,7 +9,7 @@ from syncline.storage.journal.format import Flaw, QueueState
 from syncline.storage.journal.handles import HandlePool
 from syncline.storage.journal.index import EntryIndex, Place
 from syncline.storage.journal.layout import message_file_id, message_name
-from syncline.storage.journal.scan import BadLine, messages
+from syncline.storage.journal.scan import BadLine, messages, read_around
 from syncline.values.ids import StreamId
 
 
@@ -137,7 +137,7 @@ class MessageReader:
             self._lose(name, bad, last_end, "the file ends early", expected, known_next)
         elif bad is not None:
             self.findings.report(name, bad.offset, bad.flaw.value)
-        self.needs_newline = end > 0 and file.read(end - 1, 1) != b"\n"
+        self.needs_newline = end > 0 and read_around(file, end - 1, 1) != b"\n"
         return max(expected, known_next), end
 
     def _lose(

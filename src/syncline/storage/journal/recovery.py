@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from syncline.storage.base import Damage, EntryKind, StreamKind
-from syncline.storage.files import Files
+from syncline.storage.files import File, Files
 from syncline.storage.journal.cursors import CursorFile, read_cursors
 from syncline.storage.journal.format import Flaw, QueueState, parse_snapshot
 from syncline.storage.journal.handles import HandlePool
@@ -28,11 +28,13 @@ from syncline.storage.journal.layout import (
     STATE_NAME,
     backup_time_ms,
     is_named_by_state,
+    is_ours,
     snapshot_file_id,
     snapshot_name,
 )
 from syncline.storage.journal.positions import advanced, named_files
 from syncline.storage.journal.reading import Findings, MessageReader
+from syncline.storage.journal.scan import read_around
 from syncline.storage.journal.state import STATE_TAIL_BYTES, StateLog, read_state_log
 from syncline.values import limits
 from syncline.values.ids import StreamId
@@ -103,12 +105,16 @@ def recover_queue(
 def settle(folder: str, names: list[str], files: Files, pool: HandlePool) -> None:
     """Make sure that what can be read here is on the device."""
     for name in names:
-        if name.endswith((".log", ".bin")):
+        if is_ours(name):
             with pool.use(f"{folder}/{name}") as file:
-                # After a failed sync the system may show bytes that the device never got.
-                file.forget_cached(0, file.size())
-                file.sync()
+                settle_file(file)
     files.sync_folder(folder)
+
+
+def settle_file(file: File) -> None:
+    # After a failed sync the system may show bytes that the device never got.
+    file.forget_cached(0, file.size())
+    file.sync()
 
 
 # The base.
@@ -159,7 +165,7 @@ def _base_without_log(
 def _state_log(stream: StreamId, path: str, pool: HandlePool) -> StateLog:
     with pool.use(path) as file:
         start = max(0, file.size() - STATE_TAIL_BYTES)
-        return read_state_log(stream, file.read(start, STATE_TAIL_BYTES), start)
+        return read_state_log(stream, read_around(file, start, STATE_TAIL_BYTES), start)
 
 
 # The message files.
@@ -253,7 +259,9 @@ def _newest_snapshot(reader: MessageReader, next_seq: int) -> tuple[int, str] | 
         file_id = snapshot_file_id(name)
         if file_id is not None:
             with reader.pool.use(f"{reader.folder}/{name}") as file:
-                snapshot = parse_snapshot(reader.stream, file.read(0, SNAPSHOT_FILE_BYTES_MAX))
+                snapshot = parse_snapshot(
+                    reader.stream, read_around(file, 0, SNAPSHOT_FILE_BYTES_MAX)
+                )
             if not isinstance(snapshot, Flaw) and snapshot.up_to_seq < next_seq:
                 found.append((snapshot.up_to_seq, file_id))
     return max(found, default=None)

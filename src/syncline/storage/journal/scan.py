@@ -1,15 +1,20 @@
-"""Reading a file of lines from the disk, whatever is in it, in bounded memory."""
+"""Reading a file of lines from the disk, whatever is in it, in bounded memory.
+
+A block that the device cannot read costs the lines in it, not those around it.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from syncline.errors import DeviceError
 from syncline.storage.files import File
 from syncline.storage.journal.format import MESSAGE_LINE_BYTES_MAX, Flaw, parse_message
 from syncline.storage.journal.index import Place
 from syncline.values.ids import StreamId
 
 _CHUNK_BYTES: Final = 256 * 1024
+_BLOCK_BYTES: Final = 4 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +34,29 @@ class BadLine:
         return self.flaw is not Flaw.TORN
 
 
+def read_around(file: File, offset: int, length: int) -> bytes:
+    """As `File.read`; a block that cannot be read comes as zeros, which no line has."""
+    try:
+        return file.read(offset, length)
+    except DeviceError:
+        end = min(offset + length, file.size())
+    pieces: list[bytes] = []
+    while offset < end:
+        size = min(_BLOCK_BYTES - offset % _BLOCK_BYTES, end - offset)
+        try:
+            pieces.append(file.read(offset, size))
+        except DeviceError:
+            pieces.append(bytes(size))
+        offset += size
+    return b"".join(pieces)
+
+
 def lines(file: File, start: int, line_bytes_max: int) -> Iterator[tuple[int, bytes] | BadLine]:
     """Each line with its offset and newline; one that is too long to be ours is a bad one."""
     offset = start
     waiting = b""
     skipped_bytes = 0
-    while chunk := file.read(offset + skipped_bytes + len(waiting), _CHUNK_BYTES):
+    while chunk := read_around(file, offset + skipped_bytes + len(waiting), _CHUNK_BYTES):
         waiting += chunk
         *whole, waiting = waiting.split(b"\n")
         for line in whole:

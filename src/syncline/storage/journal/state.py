@@ -17,6 +17,7 @@ from typing import Final
 from syncline.storage.files import Files
 from syncline.storage.journal.format import Flaw, QueueState, encode_state, parse_state
 from syncline.storage.journal.layout import STATE_DRAFT_NAME, STATE_NAME, backup_time_ms
+from syncline.storage.journal.scan import read_around
 from syncline.storage.options import StoreOptions
 from syncline.values.ids import StreamId
 
@@ -121,7 +122,7 @@ def _read_tail(files: Files, path: str) -> bytes:
         return b""
     try:
         size = file.size()
-        return file.read(max(0, size - STATE_TAIL_BYTES), STATE_TAIL_BYTES)
+        return read_around(file, max(0, size - STATE_TAIL_BYTES), STATE_TAIL_BYTES)
     finally:
         file.close()
 

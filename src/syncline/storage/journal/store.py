@@ -100,7 +100,15 @@ class JournalStore:
         self._tree = FolderTree(root, layout, files, is_durable=options.is_durable)
         self._pool = HandlePool(files, options.open_file_count_max)
         self._book = DamageBook()
-        self._queues = OpenQueues(files, self._pool, self._tree, self._book, self._new_file_id)
+        self._queues = OpenQueues(
+            files,
+            self._pool,
+            self._tree,
+            self._book,
+            self._new_file_id,
+            options.open_queue_count_max,
+            self._is_in_batch,
+        )
         self._writer = BatchWriter(files, self._pool, self._tree, tag, options)
         self._sweeper = Sweeper(files, root, layout, options, tag)
         self._expiry = ExpiryRound(self._tree, self._find)
@@ -369,7 +377,7 @@ class JournalStore:
         self._committed_record_count += batch.record_count
         if self._committed_batch_count % _ROOM_BATCH_COUNT == 0:
             self._room_bytes = 0
-        self._close_unused()
+        self._queues.close_unused()
 
     def _settle(self) -> None:
         """Take back a batch that the disk had no room for, and what was staged since."""
@@ -417,7 +425,7 @@ class JournalStore:
             queue.truncate_before(seq)
             self._note_change(queue, queue.staged.byte_count)
             total += count
-        self._close_unused()
+        self._queues.close_unused()
         return total
 
     def take_job(self) -> Job | None:
@@ -445,7 +453,7 @@ class JournalStore:
     def scrub(self, bytes_max: int) -> int:
         self._settle()
         byte_count = self._scrubbing.scrub(bytes_max)
-        self._close_unused()
+        self._queues.close_unused()
         return byte_count
 
     def damage(self) -> Sequence[Damage]:
@@ -462,6 +470,7 @@ class JournalStore:
             committed_record_count=self._committed_record_count,
             torn_tail_count=self._book.torn_tail_count,
             damage_count=self._book.damage_count,
+            is_counted=self._census.is_counted,
         )
 
     def close(self) -> None:
@@ -520,10 +529,8 @@ class JournalStore:
         folder = self._tree.folder(queue.stream)
         return EntryReader(queue, folder, self._pool, lambda found: self._book.add([found]))
 
-    def _close_unused(self) -> None:
-        taken = self._taken
-        in_batch = {change.queue.stream for change in taken.changes} if taken else set[StreamId]()
-        self._queues.close_unused(in_batch.__contains__)
+    def _is_in_batch(self, stream: StreamId) -> bool:
+        return self._taken is not None and stream in self._taken.changed
 
     # Noting.
 

@@ -12,7 +12,8 @@ from typing import ClassVar, Final
 
 from syncline.storage.files import Files
 from syncline.storage.journal.folders import DiskUse, remove_files, remove_tree
-from syncline.storage.journal.layout import TRANSIENT_PREFIX, Layout
+from syncline.storage.journal.layout import TRANSIENT_PREFIX, Layout, is_ours
+from syncline.storage.journal.recovery import settle_file
 from syncline.storage.journal.state import expired_backups
 from syncline.storage.options import DAY_MS, StoreOptions
 from syncline.values.ids import StreamId
@@ -55,6 +56,9 @@ class Sweeper:
         result = SweepResult()
         for name in job.names:
             self._sweep(name, 0, job, result)
+        if job.counts:
+            # A branch whose name is not on the device takes all that comes into it along.
+            self._sync_folder(self._root)
         return result
 
     def _sweep(self, path: str, level: int, job: SweepJob, result: SweepResult) -> None:
@@ -85,7 +89,7 @@ class Sweeper:
         if not job.counts:
             return
         result.streams.add(stream)
-        for name in set(names).difference(expired):
+        for name in filter(is_ours, set(names).difference(expired)):
             self._count(f"{folder}/{name}", result)
         self._sync_folder(folder)
 
@@ -95,9 +99,9 @@ class Sweeper:
         except FileNotFoundError:
             return
         try:
-            result.found.add(file.size(), 1)
             if self._options.is_durable:
-                file.sync()
+                settle_file(file)
+            result.found.add(file.size(), 1)
         finally:
             file.close()
 
@@ -112,7 +116,7 @@ class Sweeper:
         if self._options.is_durable:
             try:
                 self._files.sync_folder(folder)
-            except FileNotFoundError:
+            except (FileNotFoundError, NotADirectoryError):
                 return
 
 

@@ -202,7 +202,8 @@ class BatchWriter:
         for folder, remains in gone:
             removed = remove_files(self._files, remains, self._files.list(remains))
             use.add(-removed.byte_count, -removed.file_count)
-            self._files.remove_folder(remains)
+            # Somebody may have put a folder there.
+            remove_tree(self._files, remains)
             self._tree.remove_empty_parents(folder)
 
     # 4. Leftovers.
