@@ -20,11 +20,19 @@ from syncline.errors import (
     NewerFormatError,
     StorageError,
     StoreFullError,
+    StoreHeldError,
     StoreLockedError,
 )
 from syncline.server.committer import Committer
 from syncline.storage.files import DiskFiles, File
-from syncline.storage.records import rows, schema, sqlite, sqlite_checks, staging
+from syncline.storage.records import (
+    rows,
+    schema,
+    sqlite,
+    sqlite_checks,
+    sqlite_connection,
+    staging,
+)
 from syncline.storage.records.base import RecordCounts, RecordsOptions
 from syncline.storage.records.operations import Operation
 from syncline.storage.records.schema import FILE_NAME
@@ -712,6 +720,28 @@ async def test_a_committer_refuses_what_found_no_room_and_goes_on(
         assert stored.records.counts().queue_count == 1
     finally:
         await committer.close()
+
+
+async def test_a_file_that_another_process_writes_to_refuses_batches_and_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_connection, "_BUSY_SECONDS", 0.05)
+    records = SqliteRecords.open(str(tmp_path), DiskFiles())
+    committer = Committer.on_thread(records)
+    try:
+        with closing(sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            records.create_queue(queue(1))
+            with pytest.raises(StoreHeldError):
+                await committer.durable()
+        assert committer.failure is None
+        assert records.queue(queue_id(1)) is None
+        records.create_queue(queue(1))
+        await committer.durable()
+        assert records.counts().queue_count == 1
+    finally:
+        await committer.close()
+        records.close()
 
 
 async def test_a_committer_tells_those_who_built_on_what_found_no_room(

@@ -19,7 +19,13 @@ from threading import Lock
 from typing import Self
 
 from syncline.core.reconciliation.sets import IdSet
-from syncline.errors import CorruptionError, StorageError, StoreFullError
+from syncline.errors import (
+    CorruptionError,
+    StorageError,
+    StoreFullError,
+    StoreHeldError,
+    StoreLockedError,
+)
 from syncline.storage.base import Batch
 from syncline.storage.files import Files
 from syncline.storage.records import sqlite_checks
@@ -269,6 +275,9 @@ class SqliteRecords(StagedRecords):
                         version_of = partial(kept_version, self._writing)
                         news = news_of(layer.operations, version_of)
                 self._tidings.add_batch(news)
+        except StoreLockedError:
+            # The transaction did not even begin.
+            layer.failure = StoreHeldError(self._path)
         except StoreFullError as full:
             layer.failure = full
         except StorageError as failure:
