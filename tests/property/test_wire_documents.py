@@ -22,6 +22,8 @@ from syncline.wire import (
     sync,
     sync_bodies,
     yjs,
+    yjs_extent,
+    yjs_structs,
     yjs_updates,
 )
 from syncline.wire.awareness import Awareness, Entry
@@ -515,12 +517,28 @@ def updates_of_text(draw: st.DrawFn) -> bytes:
     return bytes(update)
 
 
+def _check_extent(update: bytes) -> None:
+    """What a match tells of an update is what reading it tells."""
+    extent = yjs_extent.extent_of(update)
+    heads = {client: clock + 1 for client, clock in extent.refers.items()} | extent.needs
+    for those in (heads, extent.needs, extent.refers, extent.refers | extent.needs):
+        typed = yjs_extent.typed_on(update, those)
+        if typed is not None:
+            assert extent.missing(those) is None
+            assert extent.follows(those)
+            assert dict([typed]) == extent.ends
+    if yjs_updates.is_typed_text(update):
+        assert yjs_extent.typed_on(update, heads) is not None
+
+
 @given(updates_of_text())
 def test_matching_an_update_decides_as_reading_it_does(update: bytes) -> None:
     matched = _verdict(update)
+    if matched is None:
+        _check_extent(update)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(yjs_updates, "_match_typed", lambda data: None)
-        patched.setattr(yjs_updates, "_match_text_item", lambda data, at: None)
+        patched.setattr(yjs_structs, "_match_typed", lambda data: None)
+        patched.setattr(yjs_structs, "_match_text_item", lambda data, at: None)
         assert matched == _verdict(update)
     if yjs_updates.is_typed_text(update):
         assert matched is None

@@ -7,13 +7,15 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pycrdt import Array, Doc, Text, merge_updates
+from pycrdt import Array, Doc, Text, get_state, merge_updates
 
 from syncline.core import merge_patch
 from syncline.core.kinds import Folding, folding
 from syncline.core.kinds.yjs import YjsFolding
-from syncline.errors import CorruptionError, InvalidMutationError
+from syncline.errors import CorruptionError, InvalidMutationError, LimitExceededError
+from syncline.values import limits
 from syncline.values.kinds import Kind
+from syncline.wire.lib0 import var_uint
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.text("ab", max_size=2),
@@ -95,6 +97,68 @@ def test_yjs_converges_in_any_order_with_snapshots_anywhere(
             # An update that came before what it builds on must not be lost here.
             state = folding(Kind.YJS, state.state())
     assert shown_text(state) == str(doc.get("t", type=Text)) == "cdef"
+
+
+def test_yjs_takes_two_clients_at_their_word_though_they_contradict_each_other() -> None:
+    # The second tells of clocks that the first, which came too early, has something else for. A
+    # document of the library that holds back the first ends the process with the second.
+    state = folding(Kind.YJS)
+    for update in (
+        "010180808080080b27010172000602808080800801030102010032",
+        "02028080808008008403000661f09f98806281808080800802280403000001000128010174"
+        "00037c374b53aa787d1b41030201014d010101",
+    ):
+        apply(state, bytes.fromhex(update))
+        state.shown()
+    updates, _ = yjs_updates("still ", "here")
+    apply(state, *updates)
+    assert shown_text(folding(Kind.YJS, state.state())) == "still here"
+
+
+def test_yjs_takes_in_what_fits_of_an_update_with_a_gap() -> None:
+    updates, doc = yjs_updates("one", "two", "three")
+    state = YjsFolding()
+    apply(state, merge_updates(updates[0], updates[2]))
+    # It has the first, so a client need not send that again.
+    assert state.state_vector() == get_state(updates[0])
+    state = YjsFolding(state.state())
+    apply(state, updates[1])
+    assert shown_text(state) == "onetwothree"
+    assert state.state_vector() == doc.get_state()
+
+
+def in_another(client: int, count: int) -> bytes:
+    """An update of so many shared types, each in the one before."""
+    first = b"\x27\x01\x01t\x01" + bytes([96 + client]) + b"\x01"
+    parents = [b"\x00" + var_uint(client) + var_uint(at) for at in range(count - 1)]
+    structs = [first, *(b"\x27" + parent + b"\x01k\x01" for parent in parents)]
+    head = b"\x01" + var_uint(count) + var_uint(client) + b"\x00"
+    return head + b"".join(structs) + b"\x00"
+
+
+def test_yjs_admits_no_more_types_in_others_than_can_be_deleted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "document_type_count_max", 250)
+    state = YjsFolding()
+    for client in (1, 2):
+        state.admit(in_another(client, 101))
+        state.apply(in_another(client, 101))
+    state = YjsFolding(state.state())
+    with pytest.raises(LimitExceededError):
+        state.admit(in_another(3, 101))
+    # What looks like types and is text does not count, nor does what lies in none.
+    updates, _ = yjs_updates("ggggg" * 100, "g")
+    apply(state, *updates)
+    state.admit(in_another(3, 49))
+    state.apply(in_another(3, 49))
+    with pytest.raises(LimitExceededError):
+        state.admit(in_another(4, 6))
+    state.admit(updates[0])
+    # There is room again for what takes the place of what was deleted.
+    state.apply(bytes.fromhex("00 01 01 01 00 01"))
+    state.state()
+    state.admit(in_another(4, 6))
 
 
 def test_yjs_gives_who_knows_something_only_the_rest() -> None:

@@ -20,6 +20,13 @@ class Folding(Protocol):
         """
         ...
 
+    def admit(self, body: bytes) -> None:
+        """Asked once for each new mutation that was checked and is going to be stored.
+
+        Raises LimitExceededError if the document would become one that cannot be folded safely.
+        """
+        ...
+
     def apply(self, prepared: Prepared) -> None:
         """Fold it in. Called once for each update, in order, when it is durable."""
         ...

@@ -39,6 +39,9 @@ class JsonFolding:
             _check_depth(cast("dict[str, Any]", patch))
         return cast("dict[str, Any]", patch), len(body)
 
+    def admit(self, body: bytes) -> None:
+        pass
+
     def apply(self, prepared: Any) -> None:
         patch, byte_count = prepared
         _merge_into(self.value, patch)

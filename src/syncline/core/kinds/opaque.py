@@ -22,6 +22,9 @@ class BytesFolding:
     def prepare(self, body: bytes, value: object = None) -> bytes:
         return body
 
+    def admit(self, body: bytes) -> None:
+        pass
+
     def apply(self, prepared: bytes) -> None:
         self.updates.append(prepared)
         self._byte_count += _HEAD_BYTES + len(prepared)

@@ -11,48 +11,46 @@ takes the place of the updates that it was made of; if it cannot be, these stay 
 ones do. So a state is never worse than the updates that led to it.
 """
 
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Final
 
 import msgspec
 import pycrdt
 
-from syncline.errors import CorruptionError, InvalidMutationError
+from syncline.core.kinds.yjs_doc import (
+    Awaited,
+    FittingDoc,
+    FoldingError,
+    Rest,
+    library,
+    pairs,
+    without_conflicts,
+)
+from syncline.errors import (
+    CorruptionError,
+    InvalidMutationError,
+    LimitExceededError,
+    ProtocolError,
+)
+from syncline.values import limits
+from syncline.wire.yjs_updates import nested_type_count, nested_type_count_max
 
 _EMPTY = b"\x00\x00"
 _KNOWS_NOTHING = b"\x00"
-# Updates that are merged before the document takes them in as one, at a quarter of the price of
-# each by itself. More gain nothing, and the memory for what is taken in at once grows with its
-# square.
-_TOGETHER: Final = 32
+
+# What a shared type in another takes at least.
+_TYPE_BYTES_MIN: Final = 4
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[bytes]).decode
-
-
-class FoldingError(Exception):
-    """The CRDT library cannot do with these updates what it was asked for."""
-
-
-@contextmanager
-def _library() -> Generator[None]:
-    """Whatever the CRDT library raises within, its panics too, becomes a FoldingError."""
-    try:
-        yield
-    except (RuntimeError, ValueError) as error:
-        raise FoldingError(str(error)) from error
-    except BaseException as error:
-        # A panic is no Exception, and its class cannot be imported.
-        if type(error).__name__ != "PanicException":
-            raise
-        raise FoldingError(f"the CRDT library panicked: {error}") from error
 
 
 class YjsFolding:
     """See the module."""
 
     __slots__ = (
+        "_counted",
         "_doc",
         "_early",
         "_folded_count",
@@ -61,35 +59,42 @@ class YjsFolding:
         "_newer",
         "_newer_bytes",
         "_state_vector",
+        "_type_count",
         "_unfoldable_count",
         "_unshown",
     )
 
     def __init__(self, state: bytes = b"") -> None:
-        self._merged, *self._early = _decode(state) if state else [_EMPTY]
-        # What came since `_merged` was written out; bounded by whoever takes snapshots.
-        self._newer: list[bytes] = []
-        self._newer_bytes = 0
-        # So many of them are in the document.
+        # The second: what came since the first was written out, or was early then. Bounded by
+        # whoever takes snapshots.
+        self._merged, *self._newer = _decode(state) if state else [_EMPTY]
+        self._newer_bytes = sum(map(len, self._newer))
+        # So many of them were given to the document.
         self._folded_count = 0
+        # Those that it could not take in yet.
+        self._early: dict[bytes, Awaited] = {}
         # With them the document cannot be written out so that it can be read again.
         self._is_stuck = False
         self._unfoldable_count = 0
         # Those of the early ones that no update for subscribers can hold.
         self._unshown: set[bytes] = set()
         # Both only while somebody is at work; the vector outlives the document.
-        self._doc: pycrdt.Doc[Any] | None = None
+        self._doc: FittingDoc | None = None
+        # Shared types that lie in others, or more; None until somebody wants to know.
+        self._type_count: int | None = None
+        # The state in which they were counted one by one.
+        self._counted = b""
         self._state_vector: bytes | None = None
 
     def check(self) -> None:
         if self._merged == _EMPTY:
             return
-        if self._early:
+        if self._newer:
             # Whether any of them fits nowhere, it takes the document to tell.
             self._folded()
             return
         try:
-            with _library():
+            with library():
                 # Without a document: many are opened for readers who only need what is stored.
                 pycrdt.get_state(self._merged)
         except FoldingError as error:
@@ -100,12 +105,35 @@ class YjsFolding:
         if value is not None:
             return body
         try:
-            with _library():
+            with library():
                 # Decodes the whole update, at a tenth of the price of applying it.
                 pycrdt.get_state(body)
         except FoldingError as error:
             raise InvalidMutationError("a mutation of a Yjs document is a Yjs update") from error
         return body
+
+    def admit(self, body: bytes) -> None:
+        """Shared types are counted: to delete one takes a stack for all that are in it."""
+        count_max = limits.document_type_count_max
+        if (self.byte_count + len(body)) // _TYPE_BYTES_MIN <= count_max:
+            return
+        count = nested_type_count(body)
+        if not count:
+            return
+        if self._type_count is None:
+            self._type_count = self._types(nested_type_count_max)
+        if self._type_count + count > count_max and self._counted is not self._merged:
+            # Takes long, so once for each state.
+            self._counted = self._merged
+            with suppress(ProtocolError):
+                self._type_count = self._types(nested_type_count)
+        if self._type_count + count > count_max:
+            reason = "the number of shared types in others, in a document"
+            raise LimitExceededError(reason, self._type_count + count, count_max)
+        self._type_count += count
+
+    def _types(self, count: Callable[[bytes], int]) -> int:
+        return sum(map(count, (self._merged, *self._early, *self._newer)))
 
     def apply(self, prepared: bytes) -> None:
         self._newer.append(prepared)
@@ -130,7 +158,9 @@ class YjsFolding:
         """One update that has everything, the early ones too, unless they fit into none."""
         self._write_out()
         beside = [each for each in self._beside() if each not in self._unshown]
-        return self._with(self._merged, beside) if beside else self._merged
+        if not beside:
+            return self._merged
+        return self._with(self._merged, without_conflicts(self._merged, beside))
 
     @property
     def byte_count(self) -> int:
@@ -159,14 +189,14 @@ class YjsFolding:
         if self._doc is None and not self._newer and state_vector == _KNOWS_NOTHING:
             return [self._merged, *self._early]
         try:
-            with _library():
+            with library():
                 pycrdt.get_update(_EMPTY, state_vector)
         except FoldingError as error:
             raise InvalidMutationError("sync step 1 holds a state vector") from error
         doc = self._folded()
         if not self._is_stuck:
-            with suppress(FoldingError), _library():
-                return [doc.get_update(state_vector), *self._early]
+            with suppress(FoldingError), library():
+                return [doc.update_since(state_vector), *self._early]
         # All of it, as it came: whoever has some of it takes it twice, which is as good as once.
         return [self._merged, *dict.fromkeys((*self._early, *self._newer))]
 
@@ -181,16 +211,16 @@ class YjsFolding:
         self.prepare(update)
         state_vector = self.state_vector()
         doc = self._folded()
-        with suppress(FoldingError), _library():
+        with suppress(FoldingError), library():
             rest = pycrdt.get_update(update, state_vector)
-            return rest not in (_EMPTY, doc.get_update(state_vector))
+            return rest not in (_EMPTY, doc.update_since(state_vector))
         return True
 
     def state_vector(self) -> bytes:
         if self._merged == _EMPTY and not (self._newer or self._early):
             return _KNOWS_NOTHING
         if self._state_vector is None or self._folded_count < len(self._newer):
-            self._state_vector = self._folded().get_state()
+            self._state_vector = self._folded().state_vector()
         return self._state_vector
 
     # Writing out.
@@ -204,9 +234,9 @@ class YjsFolding:
         if not self._newer or self._is_stuck:
             return
         doc = self._folded()
-        with suppress(FoldingError), _library():
-            written = doc.get_update()
-            if _pairs(_state_vector_of(written)) == _pairs(doc.get_state()):
+        with suppress(FoldingError), library():
+            written = doc.update_since()
+            if pairs(FittingDoc(written).state_vector()) == pairs(doc.state_vector()):
                 self._merged = written
                 self._newer, self._newer_bytes, self._folded_count = [], 0, 0
                 return
@@ -216,85 +246,53 @@ class YjsFolding:
         """What is not in `_merged`, once it was tried to write everything into it."""
         return list(dict.fromkeys((*self._early, *self._newer)))
 
-    def _with(self, base: bytes, updates: list[bytes]) -> bytes:
-        """One update of these and of `base`, without those that fit into none."""
-        with suppress(FoldingError), _library():
-            merged = pycrdt.merge_updates(base, *updates)
+    def _with(self, base: bytes, updates: list[tuple[bytes, bytes]]) -> bytes:
+        """One update of these and of `base`, without those that fit into none.
+
+        Of each: what is to be merged, and the update that it is a part of.
+        """
+        with suppress(FoldingError), library():
+            merged = pycrdt.merge_updates(base, *(part for part, _ in updates))
             # Merging some contents garbles those behind them.
-            found = _pairs(_state_vector_of(merged))
-            wanted = _pairs(_state_vector_of(base, *updates))
+            found = pairs(FittingDoc(merged).state_vector())
+            wanted = pairs(pycrdt.get_state(base))
             if all(found.get(client, 0) >= clock for client, clock in wanted.items()):
                 return merged
-        if len(updates) == 1:
-            self._unshown.update(updates)
-            self._unfoldable_count += 1
+        if len(updates) <= 1:
+            self._unshown.update(update for _, update in updates)
+            self._unfoldable_count += len(updates)
             return base
         half = len(updates) // 2
         return self._with(self._with(base, updates[:half]), updates[half:])
 
     # Folding.
 
-    def _folded(self) -> "pycrdt.Doc[Any]":
+    def _folded(self) -> FittingDoc:
         """Raises CorruptionError if the state that this was made of cannot be read."""
         if self._doc is None:
-            doc: pycrdt.Doc[Any] = pycrdt.Doc()
             try:
-                with _library():
-                    doc.apply_update(self._merged)
+                self._doc = FittingDoc(self._merged)
             except FoldingError as error:
                 raise _unreadable() from error
-            self._early = self._held_back(doc, self._early)
-            self._doc = doc
         if self._folded_count < len(self._newer):
-            self._fold(self._doc)
+            rest = self._doc.take_in(self._newer[self._folded_count :], self._early)
+            if self._early or rest.early or rest.unfoldable:
+                self._set_aside(rest)
+            self._folded_count = len(self._newer)
         return self._doc
 
-    def _fold(self, doc: "pycrdt.Doc[Any]") -> None:
-        maybe_early = list(self._early)
-        tail = self._newer[self._folded_count :]
-        has_failed = False
-        for start in range(0, len(tail), _TOGETHER):
-            updates = tail[start : start + _TOGETHER]
-            try:
-                maybe_early += _taken_in(doc, updates)
-            except FoldingError:
-                # One of them: taking the others twice is as good as once.
-                has_failed = True
-                maybe_early += self._taken_one_by_one(doc, updates)
-        if has_failed:
-            # A document that fails forgets what it held back.
-            maybe_early = self._held_back(doc, maybe_early)
-        if maybe_early:
-            state_vector = doc.get_state()
-            self._early = [
-                each for each in dict.fromkeys(maybe_early) if _is_early(each, state_vector)
-            ]
-        self._folded_count = len(self._newer)
-
-    def _held_back(self, doc: "pycrdt.Doc[Any]", updates: list[bytes]) -> list[bytes]:
-        """Have a document hold these until they fit, without those that never will."""
-        while len(taken := self._taken_one_by_one(doc, updates)) < len(updates):
-            updates = taken
-        return taken
-
-    def _taken_one_by_one(self, doc: "pycrdt.Doc[Any]", updates: list[bytes]) -> list[bytes]:
-        taken: list[bytes] = []
-        for update in updates:
-            try:
-                with _library():
-                    doc.apply_update(update)
-            except FoldingError:
-                # It passed every check and cannot be folded; without it the document is whole.
-                self._leave_out(update)
-            else:
-                taken.append(update)
-        return taken
-
-    def _leave_out(self, update: bytes) -> None:
-        if update not in self._unshown:
-            self._unfoldable_count += 1
-        self._unshown.discard(update)
-        self._newer = [each for each in self._newer if each != update]
+    def _set_aside(self, rest: Rest) -> None:
+        """What is in the document and not in `_merged` is in `_newer`, and nothing else is."""
+        left_out = set(rest.unfoldable)
+        self._unfoldable_count += len(left_out - self._unshown)
+        self._unshown -= left_out
+        self._newer = [
+            each
+            for each in (*self._newer, *self._early)
+            if each not in left_out and each not in rest.early
+        ]
+        self._newer_bytes = sum(map(len, self._newer))
+        self._early = rest.early
 
 
 def warm_up() -> None:
@@ -307,65 +305,5 @@ def is_empty(update: bytes) -> bool:
     return update == _EMPTY
 
 
-def _taken_in(doc: "pycrdt.Doc[Any]", updates: list[bytes]) -> list[bytes]:
-    """Those that may have come too early. Raises FoldingError."""
-    with _library():
-        merged = pycrdt.merge_updates(*updates)
-        doc.apply_update(merged)
-    return updates if _is_early(merged, doc.get_state()) else []
-
-
 def _unreadable() -> CorruptionError:
     return CorruptionError("a document's snapshot", 0, "its state cannot be folded")
-
-
-def _state_vector_of(*updates: bytes) -> bytes:
-    """Of a document that takes these in, one after the other."""
-    doc: pycrdt.Doc[Any] = pycrdt.Doc()
-    for update in updates:
-        doc.apply_update(update)
-    return doc.get_state()
-
-
-def _is_early(update: bytes, state_vector: bytes) -> bool:
-    """Whether a document of that state holds back some of it, for want of what came before."""
-    try:
-        with _library():
-            rest = pycrdt.get_update(update, state_vector)
-    except FoldingError:
-        # Nobody can tell: as an early one it is kept.
-        return True
-    if rest == _EMPTY:
-        return False
-    if rest[0] != 0:
-        return True
-    known = _pairs(state_vector)
-    return any(end > known.get(client, 0) for client, end in _deleted(rest))
-
-
-def _pairs(state_vector: bytes) -> dict[int, int]:
-    numbers = _varints(state_vector)
-    count = next(numbers)
-    return {next(numbers): next(numbers) for _ in range(count)}
-
-
-def _deleted(update: bytes) -> Iterator[tuple[int, int]]:
-    """Client and end of each range that an update without structs deletes."""
-    numbers = _varints(update)
-    next(numbers)
-    for _ in range(next(numbers)):
-        client = next(numbers)
-        for _ in range(next(numbers)):
-            yield client, next(numbers) + next(numbers)
-
-
-def _varints(data: bytes) -> Iterator[int]:
-    """Of bytes that the CRDT library wrote itself."""
-    value, shift = 0, 0
-    for byte in data:
-        value |= (byte & 0x7F) << shift
-        if byte & 0x80:
-            shift += 7
-        else:
-            yield value
-            value, shift = 0, 0
