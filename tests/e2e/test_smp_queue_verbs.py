@@ -17,6 +17,7 @@ from typer.testing import CliRunner, Result
 
 from syncline.cli import smp_queues
 from syncline.client.smp.agent_store import AgentStore
+from syncline.client.smp.queue_uris import QueueUri
 from syncline.errors import (
     ConfigError,
     LinkLostError,
@@ -28,6 +29,7 @@ from syncline.errors import (
     UnknownQueueError,
 )
 from syncline.links.smp_link import LinkOptions, SmpLink
+from syncline.values.ids import StreamId
 from syncline.wire.smp.addresses import RouterAddress
 from tests.e2e.router_process import COMMAND, RouterProcess, environment, running
 
@@ -187,6 +189,24 @@ def test_queue_that_the_router_lost_is_told_and_can_be_deleted(ann: Path, tmp_pa
         assert "does not know the queue" in str(lost)
         verb(ann, "delete", "inbox", "--yes")
     assert isinstance(refusal(ann, "create", "inbox", "--router", facts["router"]), LinkLostError)
+
+
+def test_queue_that_takes_nothing_now_says_why(
+    ann: Path, bob: Path, address: str, router: RouterProcess
+) -> None:
+    queue = StreamId(QueueUri.parse(address).sender_id)
+    router.client.post(f"/api/smp/queues/{queue}/block", json={"reason": "spam"})
+    for store, words in ((bob, ["send", address, "hello"]), (ann, ["receive", "inbox"])):
+        assert "blocked by whoever runs the router (spam)" in str(refusal(store, *words))
+    router.client.post(f"/api/smp/queues/{queue}/unblock")
+    assert verb(bob, "send", address, "hello") == "stored\n"
+
+
+def test_full_queue_is_told_as_such(ann: Path, bob: Path, tmp_path: Path) -> None:
+    with running(tmp_path / "data", SYNCLINE_SMP_QUOTA="1") as router:
+        address = verb(ann, "create", "small", "--router", router.announcement["smp"]).strip()
+        assert verb(bob, "send", address, "one") == "stored\n"
+        assert "the queue is full" in str(refusal(bob, "send", address, "two"))
 
 
 def test_mistakes_are_told(ann: Path, address: str, router: RouterProcess, tmp_path: Path) -> None:

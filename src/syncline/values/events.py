@@ -37,7 +37,8 @@ class EventKind(IntEnum):
     """With what `first`, `last` and `detail` are; 0 where nothing is said."""
 
     # The router; every session before it is over. Of a log that was restored, stream: the log that
-    # it branched off from; first: the position at which it did.
+    # it branched off from; first: the position at which it did. detail: 1 if nothing else is noted
+    # until the next start.
     STARTED = 1
     CONNECTED = 2  # stream: its service, if any; detail: its face
     DISCONNECTED = 3

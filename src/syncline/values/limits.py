@@ -75,6 +75,8 @@ update_clock_max = (1 << 31) - 1
 # Shared types in one another that one update may bring. Editors nest a few dozen; to delete the
 # outermost takes some 250 bytes of stack for each.
 update_depth_max = 1_000
+# Those of a whole document: in the worst case each lies in the next.
+document_type_count_max = 100_000
 # Action Cable: what names a subscription, and comes back with each of its messages.
 cable_identifier_characters_max = 2_048
 

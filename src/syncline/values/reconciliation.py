@@ -26,6 +26,8 @@ SET_COUNT_MAX: Final = (1 << 40) - 1
 # What one question may ask for at most.
 PART_COUNT_MAX: Final = 1 << 16
 PLAIN_RANGE_COUNT_MAX: Final = 4_096
+# More than the leaves of as many parts have, or can be read from the cells of a sketch.
+HASH_COUNT_MAX: Final = 1 << 21
 # What one answer tells of changes at most.
 CHANGE_COUNT_MAX: Final = 512
 

@@ -5,9 +5,11 @@ from random import Random
 import pytest
 
 from syncline.errors import LimitExceededError, MalformedMessageError
+from syncline.kernels import rice
 from syncline.kernels.cell_places import CELL_COUNT_MAX
 from syncline.values.reconciliation import (
     BUCKET_COUNT,
+    CHANGE_COUNT_MAX,
     Answer,
     Change,
     Compare,
@@ -176,8 +178,9 @@ def test_numbers_survive(value: int) -> None:
 def test_more_pieces_than_fit_are_not_made_room_for() -> None:
     with pytest.raises(MalformedMessageError, match="fit"):
         Reader(number(2**40) + bytes(100)).ids()
+    too_many = number(PIECE_COUNT_MAX + 1) + bytes(PIECE_COUNT_MAX // 8 + 8)
     with pytest.raises(MalformedMessageError, match="fit"):
-        Reader(number(PIECE_COUNT_MAX + 1) + bytes(PIECE_COUNT_MAX // 8 + 8)).hashes()
+        Reader(number(2**39) + too_many).hash_filter()
 
 
 def test_an_opening_that_fills_a_block_is_one_part() -> None:
@@ -227,6 +230,37 @@ def test_a_message_larger_than_allowed_is_refused_before_it_is_whole() -> None:
 def test_what_is_no_part_is_refused(part: bytes) -> None:
     with pytest.raises((MalformedMessageError, LimitExceededError)):
         Joiner(1 << 20).add(part)
+
+
+# Packed with parameter 0: a one bit is a zero.
+MANY = 2_500_000
+PACKED = number(MANY) + b"\0" + b"\xff" * (MANY // 8)
+CHANGES = number(CHANGE_COUNT_MAX + 1) + (b"\1" + ONE_ID) * (CHANGE_COUNT_MAX + 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        (6, number(0) + SALT + PACKED + b"\0"),
+        (7, number(0) + b"\x40" + PACKED),
+        (66, b"\0" + number(0) + PACKED),
+        (69, b"\0" + number(MANY) + number(0) + PACKED[len(number(MANY)) :]),
+        (70, b"\0" + number(MANY) + number(0) + PACKED[len(number(MANY)) :]),
+        (71, b"\0" + number(0) + CHANGES),
+    ],
+)
+def test_more_than_anybody_means_is_refused_before_it_is_unpacked(
+    kind: int, body: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unpack = rice.unpack
+
+    def checked(data: memoryview, count: int) -> object:
+        assert count < MANY, "a few hundred kilobytes become a hundred megabytes"
+        return unpack(data, count)
+
+    monkeypatch.setattr(rice, "unpack", checked)
+    with pytest.raises(LimitExceededError):
+        (decode_request if kind < 65 else decode_answer)(kind, body)
 
 
 def test_a_part_larger_than_a_block_is_refused() -> None:

@@ -11,6 +11,8 @@ from syncline.core.reconciliation.sets import SetView, Snapshot, sketch_hashes
 from syncline.kernels.cell_places import CELL_COUNT_MAX, mixed_words, places
 from syncline.kernels.xxh3 import salted
 from syncline.values.reconciliation import (
+    CHANGE_COUNT_MAX,
+    HASH_COUNT_MAX,
     PART_COUNT_MAX,
     PLAIN_RANGE_COUNT_MAX,
     Answer,
@@ -90,7 +92,8 @@ def test_hashes_and_cells_are_those_of_the_ids() -> None:
 
 
 def test_the_page_has_the_limits() -> None:
-    for limit in (CELL_COUNT_MAX, PART_COUNT_MAX, PLAIN_RANGE_COUNT_MAX, PART_BYTES_MAX):
+    counts = (CELL_COUNT_MAX, PART_COUNT_MAX, PLAIN_RANGE_COUNT_MAX, HASH_COUNT_MAX)
+    for limit in (*counts, CHANGE_COUNT_MAX, PART_BYTES_MAX):
         assert f"{limit:,}" in PAGE
     assert len(next(cut(1, bytes(40_000)))) - 3 == 15_991
 

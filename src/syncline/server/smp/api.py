@@ -264,7 +264,7 @@ def _chain(pem: str) -> tuple[bytes, ...]:
     """Raises MalformedMessageError."""
     try:
         found = x509.load_pem_x509_certificates(pem.encode())
-    except ValueError as error:
+    except (ValueError, x509.InvalidVersion) as error:
         raise MalformedMessageError("certificate holds no certificates in PEM") from error
     chain = tuple(each.public_bytes(Encoding.DER) for each in found)
     check_chain(chain, datetime.now(UTC))

@@ -4,7 +4,6 @@ import asyncio
 import secrets
 import socket
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -15,7 +14,8 @@ from syncline.certificates import (
     make_identity,
     open_identity,
 )
-from syncline.errors import ConfigError, MalformedMessageError, StorageError
+from syncline.errors import ConfigError, MalformedMessageError, StorageError, StoreFullError
+from syncline.server.clocks import CautiousClock, Clock
 from syncline.server.committer import Committer
 from syncline.server.events import Events
 from syncline.server.gathering import WebSockets
@@ -157,7 +157,7 @@ class Smp:
         committer: Committer,
         records: Records,
         queues: Queues,
-        clock_ms: Callable[[], int],
+        clock: Clock,
         log: Log,
     ) -> None:
         self.records = records
@@ -167,19 +167,24 @@ class Smp:
         self._log = log
         self._tasks = Tasks(log)
         self._listener: SmpListener | None = None
+        # Batches of the records whose refusal was reported.
+        self._refused_count = 0
         self._resolver = Resolver()
         self.forwarding = open_forwarding(settings, self._resolver, log)
+        cautious_ms = CautiousClock(clock, settings.smp_expire_after_seconds * 1_000)
         self.router = SmpRouter(
             Surroundings(
                 store=store,
                 committer=committer,
                 records=records,
                 records_committer=self.committer,
-                clock_ms=clock_ms,
+                clock_ms=clock.wall_ms,
+                steady_ms=clock.steady_ms,
+                cautious_ms=cautious_ms,
                 random_bytes=secrets.token_bytes,
                 options=options_of(settings),
                 log=log,
-                events=Events.of(store, clock_ms, Face.SMP, is_wanted=settings.audit_events),
+                events=Events.of(store, clock.wall_ms, Face.SMP, is_wanted=settings.audit_events),
                 shortage=lambda: queues.shortage,
                 press=queues.pressure.set,
             ),
@@ -189,7 +194,7 @@ class Smp:
         self._silence = SilenceWatch(
             settings.smp_idle_seconds_max, self.router.is_session_subscribed
         )
-        self._expiry = ExpiryWalk(store, records, self.router.expire, clock_ms)
+        self._expiry = ExpiryWalk(store, records, self.router.expire, cautious_ms, log)
         self._walk = DigestWalk(
             records,
             self.router.counters,
@@ -259,7 +264,11 @@ class Smp:
             await asyncio.sleep(_CHECKPOINT_SECONDS)
             if self.committer.stats.batch_count != batch_count:
                 batch_count = self.committer.stats.batch_count
-                await asyncio.to_thread(self.records.checkpoint)
+                try:
+                    await asyncio.to_thread(self.records.checkpoint)
+                except StorageError as error:
+                    # They are durable where they are; the next time may go better.
+                    self._log.warning("changes cannot be brought in", reason=str(error))
 
     async def _watch_silence(self, sessions: Sessions) -> None:
         seconds = max(1.0, self._settings.smp_idle_seconds_max / _LOOKS_PER_SILENCE)
@@ -275,6 +284,13 @@ class Smp:
     def keep_house(self) -> None:
         self.router.keep_house()
         self.forwarding.keep_house()
+        refused_count = self.committer.stats.refused_batch_count
+        if refused_count != self._refused_count:
+            self._log.warning(
+                "changes of queues and services were refused",
+                batches=refused_count - self._refused_count,
+            )
+            self._refused_count = refused_count
 
     # Ending.
 
@@ -292,8 +308,14 @@ class Smp:
         await self.forwarding.close()
         await self._tasks.close()
         await self.router.close()
-        await self.committer.close()
-        self.records.close()
+        try:
+            try:
+                await self.committer.close()
+            finally:
+                self.records.close()
+        except StoreFullError as error:
+            # Nobody was told of these. What is left to be closed has more to lose.
+            self._log.warning("the last changes were refused", reason=str(error))
 
     async def failed(self) -> StorageError:
         return await self.committer.failed()

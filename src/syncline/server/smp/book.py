@@ -3,7 +3,8 @@
 What was changed is met by the next command at once. But nobody may be told of it before it is
 durable, also not in passing: whoever repeats a command that is still on its way to the disk must
 wait as long as the first. So each id of a changed record is *unsettled* until that is durable, and
-an answer about it waits for the records.
+an answer about it waits for the records. If they refuse the change, the answer is refused with it:
+what it was going to tell is not so.
 """
 
 from collections.abc import Iterable
@@ -24,6 +25,17 @@ def day_of(now_ms: int) -> int:
     return now_ms // DAY_MS
 
 
+class Unsettled:
+    """An id whose record is not durable as it shows: how many changes of it are under way."""
+
+    __slots__ = ("change_count", "refusal")
+
+    def __init__(self) -> None:
+        self.change_count = 0
+        # Of a change that was under way. Those behind it were made on top of it, and fail with it.
+        self.refusal: StorageError | None = None
+
+
 class Book:
     """Every change of a record by the router goes through here."""
 
@@ -33,11 +45,15 @@ class Book:
         self._records = records
         self._committer = committer
         self._events = events
-        # How many changes of each id are not durable. Bounded by what waits for the disk.
-        self._unsettled: dict[bytes, int] = {}
+        # Bounded by what waits for the disk.
+        self._unsettled: dict[bytes, Unsettled] = {}
 
     def is_settled(self, entity_id: bytes) -> bool:
         return entity_id not in self._unsettled
+
+    def unsettled(self, entity_id: bytes) -> Unsettled | None:
+        """What an answer about this id relies on, unless that is durable."""
+        return self._unsettled.get(entity_id)
 
     def create(self, record: QueueRecord) -> None:
         """Raises QueueExistsError, StorageError."""
@@ -72,7 +88,7 @@ class Book:
         unsettled = self._unsettled
         ids = tuple(ids)
         for each in ids:
-            unsettled[each] = unsettled.get(each, 0) + 1
+            unsettled.setdefault(each, Unsettled()).change_count += 1
         # Told before any answer that waits for the same change, which comes behind it.
         self._committer.when_durable(partial(self._settle, ids))
 
@@ -102,9 +118,11 @@ class Book:
             # Nothing of it is ever told.
             return
         for each in ids:
-            count = self._unsettled.pop(each)
-            if count > 1:
-                self._unsettled[each] = count - 1
+            unsettled = self._unsettled[each]
+            unsettled.refusal = failure or unsettled.refusal
+            unsettled.change_count -= 1
+            if not unsettled.change_count:
+                del self._unsettled[each]
 
 
 def _places(record: QueueRecord) -> dict[bytes, bytes | None]:

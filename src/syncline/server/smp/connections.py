@@ -6,7 +6,7 @@
   since it is not read from meanwhile.
 - What a session is told about its subscriptions keeps its order. An answer may have to wait for the
   records; so everything of this kind that comes behind it waits in the same lane. One that takes
-  longer than that holds back the events behind it until it is there.
+  longer than that holds back the events and answers of this kind behind it until it is there.
 """
 
 import asyncio
@@ -55,8 +55,8 @@ class Connection:
         self.unanswered_bytes = 0
         # What waits in the lane of the records.
         self.in_lane_count = 0
-        # Events behind answers that take longer than that, and how many such answers there are.
-        self.held_back: list[Callable[[], Sequence[Answer]]] = []
+        # What comes behind answers that take longer than that, and how many such answers there are.
+        self.held_back: list[Callable[[], None]] = []
         self.slow_answer_count = 0
         self.is_reading_paused = False
         # Transmissions behind one that waits for room; reading is paused meanwhile.
@@ -148,23 +148,28 @@ class Connections:
 
         self._records_committer.when_durable(told)
 
-    def hold_events(self, connection: Connection) -> None:
-        """An answer is not ready that events must not overtake; `let_events_go` is called once."""
+    def hold_back(self, connection: Connection) -> None:
+        """An answer is not ready that what is told `in_order` must not overtake.
+
+        `go_on` is called once.
+        """
         connection.slow_answer_count += 1
 
-    def let_events_go(self, connection: Connection) -> None:
+    def go_on(self, connection: Connection) -> None:
         """It was sent."""
         connection.slow_answer_count -= 1
-        if connection.slow_answer_count == 0:
-            held_back, connection.held_back = connection.held_back, []
-            for answers in held_back:
-                self.send(connection, answers())
+        while connection.held_back and not connection.slow_answer_count:
+            connection.held_back.pop(0)()
+
+    def in_order(self, connection: Connection, tell: Callable[[], None]) -> None:
+        """Tell a session of its subscriptions: at once, or behind an answer that is not ready."""
+        if connection.slow_answer_count:
+            connection.held_back.append(tell)
+        else:
+            tell()
 
     def _send_event(self, connection: Connection, answers: Callable[[], Sequence[Answer]]) -> None:
-        if connection.slow_answer_count:
-            connection.held_back.append(answers)
-        else:
-            self.send(connection, answers())
+        self.in_order(connection, lambda: self.send(connection, answers()))
 
     # Telling others what became of their subscriptions.
 

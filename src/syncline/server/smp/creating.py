@@ -14,7 +14,7 @@ from syncline.server.smp.book import day_of
 from syncline.server.smp.calls import Call
 from syncline.server.smp.delivering import Delivering
 from syncline.server.smp.parts import Parts
-from syncline.server.smp.replies import RECORDS, Reply
+from syncline.server.smp.replies import ORDER, RECORDS, Reply
 from syncline.values.ids import STREAM_ID_BYTES, StreamId
 from syncline.values.queue_records import (
     LinkRecord,
@@ -79,7 +79,10 @@ class Creating:
             nid,
         )
         # A sender that knows the id by itself may have been quicker than the answer.
-        return Reply(ids, RECORDS, partial(self._delivering.look, queue))
+        look = partial(self._delivering.look_after, call.number, queue, record.service_id)
+        # Of a service it tells that the session speaks for it.
+        waits_for = RECORDS if call.service_id is None else RECORDS | ORDER
+        return Reply(ids, waits_for, look, then_always=True)
 
     def new_id(self) -> bytes:
         return self._parts.outside.random_bytes(STREAM_ID_BYTES)

@@ -19,6 +19,7 @@ from syncline.server.smp.faces import Answer
 from syncline.server.smp.parts import Parts
 from syncline.storage.base import Entry, EntryKind
 from syncline.values.events import Reason
+from syncline.values.ids import StreamId
 from syncline.values.limits import read_bytes_max
 from syncline.values.queue_records import QueueRecord
 from syncline.wire.smp.bodies import QuotaReached, Received, ReceivedMessage, seal_received
@@ -56,16 +57,24 @@ class Delivering:
 
         What cannot be read is reported: nobody waits for an answer to this.
         """
-        record = self._records.queue(queue)
-        if record is None:
-            return False
         try:
-            return self.look_at(record)
+            record = self._records.queue(queue)
+            return record is not None and self.look_at(record)
         except StorageError as error:
             self._parts.outside.log.error(
-                "a message cannot be read", reason=str(error), queue=str(record.recipient_id)
+                "a message cannot be read", reason=str(error), queue=str(StreamId(queue))
             )
             return False
+
+    def look_after(self, number: int, queue: bytes, service: bytes | None) -> None:
+        """Look, behind a change that the session subscribed with, whatever became of that.
+
+        Where the records refused it, the queue is whose it was before: it has that reader.
+        """
+        record = self._records.queue(queue)
+        if record is None or record.service_id != service:
+            self._deliveries.unsubscribe(number, queue)
+        self.look(queue)
 
     def look_at(self, record: QueueRecord) -> bool:
         """As `look`. Raises StorageError for what cannot be read."""

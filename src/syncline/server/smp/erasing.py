@@ -39,7 +39,12 @@ class Erasing:
 
     def finish_some(self) -> int:
         """Take up deletions that were left unfinished; how many there were."""
-        left = self._parts.outside.records.deleted_queues(_AT_ONCE)
+        try:
+            left = self._parts.outside.records.deleted_queues(_AT_ONCE)
+        except StorageError as error:
+            # Their messages stay for now; those of others are served all the same.
+            self._parts.outside.log.error("deleted queues cannot be read", reason=str(error))
+            return 0
         for queue in left:
             self.erase(queue)
         return len(left)

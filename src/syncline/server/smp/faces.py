@@ -97,7 +97,7 @@ class RouterFace(Protocol):
     def admit_service(self, chain: tuple[bytes, ...], role: ServiceRole) -> Awaitable[bytes | str]:
         """The id of the service with this certificate, or the transport error's text.
 
-        The chain was checked and is that of the TLS connection.
+        The chain was checked and is that of the TLS connection. Raises StorageError.
         """
         ...
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from syncline.certificates import Identity
-from syncline.errors import NotAuthorizedError, ProtocolError
+from syncline.errors import NotAuthorizedError, ProtocolError, StorageError
 from syncline.server.smp.faces import SessionService
 from syncline.server.smp.handshake import (
     Agreed,
@@ -88,7 +88,12 @@ class Greeting:
     # Outcomes.
 
     async def _admit(self, agreed: Agreed, service: OfferedService) -> None:
-        admitted = await self._host.sessions.face.admit_service(service.chain, service.role)
+        try:
+            admitted = await self._host.sessions.face.admit_service(service.chain, service.role)
+        except StorageError:
+            # Nothing is wrong with the service: it may come again, as whoever finds nobody here.
+            self._fail()
+            return
         if self._has_ended:
             return
         if isinstance(admitted, str):

@@ -21,7 +21,7 @@ from syncline.server.smp.creating import Creating
 from syncline.server.smp.faces import Answer
 from syncline.server.smp.parts import Parts
 from syncline.server.smp.queue_commands import check_not_blocked
-from syncline.server.smp.replies import NOTHING, RECORDS, Reply
+from syncline.server.smp.replies import ORDER, RECORDS, Reply, behind_others
 from syncline.values.ids import StreamId
 from syncline.values.queue_records import NotifierRecord, QueueRecord
 from syncline.wire.smp import bodies, failures
@@ -93,10 +93,9 @@ class Notifying:
                 call.number, notifier.notifier_id, service, former=former
             )
         )
-        is_changed = former != service or call.connection.in_lane_count > 0
-        return Reply(
-            Sok(service), RECORDS if is_changed else NOTHING, partial(self.flush_soon, call.number)
-        )
+        is_moved = former != service
+        waits_for = RECORDS | ORDER if is_moved else behind_others(call.connection)
+        return Reply(Sok(service), waits_for, partial(self.flush_soon, call.number))
 
     # Notifications.
 
@@ -115,7 +114,7 @@ class Notifying:
         if notifier is None or notifier.notifier_id != notice.notifier_id:
             return
         number = self._parts.notifications.notify(
-            notifier.notifier_id, notifier.service_id, notice.notification, outside.clock_ms()
+            notifier.notifier_id, notifier.service_id, notice.notification, outside.steady_ms()
         )
         if number is not None:
             self.flush_soon(number)

@@ -18,11 +18,12 @@ from syncline.server.smp.calls import Call
 from syncline.server.smp.faces import SessionService
 from syncline.server.smp.parts import Parts
 from syncline.server.smp.reconciling import Reconciling, state_on_record
+from syncline.server.smp.replies import refusal
 from syncline.server.smp.tasks import Tasks
 from syncline.values.digests import SetDigest
 from syncline.values.reconciliation import SetHashes
 from syncline.wire.smp.commands import Nsubs, Subs
-from syncline.wire.smp.messages import Soks
+from syncline.wire.smp.messages import Err, Soks
 
 
 class Openings:
@@ -44,7 +45,8 @@ class Openings:
     ) -> None:
         """Once everything before it is durable; `then` happens behind the answer."""
         settle = partial(self._settle, call, service.service_id, command, then, is_new=is_new)
-        self._reconciling.when_durable(call, settle)
+        in_order = partial(self._parts.connections.in_order, call.connection, settle)
+        self._reconciling.when_durable(call, in_order)
 
     def _settle(
         self,
@@ -55,14 +57,18 @@ class Openings:
         *,
         is_new: bool,
     ) -> None:
-        digest = self._parts.outside.records.digest(service_id)
+        try:
+            digest = self._parts.outside.records.digest(service_id)
+        except StorageError as error:
+            self._send(call, refusal(error), then)
+            return
         self._parts.counters.count_bulk(
             command.count, command.ids_hash, digest, command.hashes, is_new=is_new
         )
         if is_same(command, digest) or not self._reconciling.has_room(service_id):
             self._send(call, soks_of(digest), then)
             return
-        self._parts.connections.hold_events(call.connection)
+        self._parts.connections.hold_back(call.connection)
         self._tasks.start(self._open(call, service_id, command, then), "opening")
 
     async def _open(
@@ -76,8 +82,10 @@ class Openings:
             opening = await self._made(service_id, command)
             digest = self._parts.outside.records.digest(service_id)
             self._send(call, soks_of(digest, opening), then)
+        except StorageError as error:
+            self._send(call, refusal(error), then)
         finally:
-            self._parts.connections.let_events_go(call.connection)
+            self._parts.connections.go_on(call.connection)
 
     async def _made(self, service_id: bytes, command: Subs | Nsubs) -> bytes:
         """Empty if there is none to be had."""
@@ -102,8 +110,8 @@ class Openings:
         self._parts.counters.openings_count += 1
         return opening
 
-    def _send(self, call: Call, soks: Soks, then: Callable[[], object]) -> None:
-        self._reconciling.send(call, soks)
+    def _send(self, call: Call, answer: Soks | Err, then: Callable[[], object]) -> None:
+        self._reconciling.send(call, answer)
         then()
         self._parts.connections.tell_effects()
 

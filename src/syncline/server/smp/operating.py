@@ -5,13 +5,14 @@ of a deleted queue, also those of a service; readers of a blocked one with the r
 of a deleted service, which is then closed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from syncline.certificates import identity_of_chain
 from syncline.core.deliveries import SessionView
 from syncline.core.subscriptions import Effect
-from syncline.errors import ServiceMismatchError, UnknownQueueError
+from syncline.errors import ServiceMismatchError, StorageError, UnknownQueueError
 from syncline.server.smp.associating import Associating
 from syncline.server.smp.connections import NO_ID, Connection
 from syncline.server.smp.delivering import Delivering
@@ -81,10 +82,8 @@ class Operating:
     async def delete_queue(self, recipient_id: bytes) -> None:
         """Raises UnknownQueueError, StorageError."""
         record = self._found(recipient_id)
-        effects = self._queue_commands.take_away(record, by=None)
-        await self._durable()
-        self._queue_commands.finish_deletion(record, effects)
-        self._parts.connections.tell_effects()
+        self._queue_commands.take_away(record)
+        await self._settled(partial(self._queue_commands.finish_deletion, record, by=None))
 
     async def block_queue(self, recipient_id: bytes, reason: BlockReason) -> None:
         """Raises UnknownQueueError, StorageError. A block replaces the one before."""
@@ -92,13 +91,7 @@ class Operating:
         status = QueueStatus.OFF if record.status is QueueStatus.OFF else QueueStatus.BLOCKED
         self._parts.book.change(record, replace(record, block=reason, status=status))
         self._parts.counters.blocked_count += 1
-        readers = self._parts.deliveries.deleted(record.recipient_id, record.service_id)
-        if record.service_id is None:
-            # The session of a service reads the queue again once it is not blocked any more.
-            for reader in readers:
-                self._parts.connections.note_effect(reader)
-        await self._durable()
-        self._tell_blocked(readers, record.recipient_id, reason)
+        await self._settled(partial(self._finish_block, record, reason))
 
     async def unblock_queue(self, recipient_id: bytes) -> None:
         """Raises UnknownQueueError, StorageError."""
@@ -108,16 +101,22 @@ class Operating:
         status = QueueStatus.OFF if record.status is QueueStatus.OFF else QueueStatus.ACTIVE
         self._parts.book.change(record, replace(record, block=None, status=status))
         self._parts.counters.unblocked_count += 1
-        await self._durable()
         # The session of its service reads it again without asking.
-        self._delivering.look(recipient_id)
+        await self._settled(partial(self._delivering.look, recipient_id))
 
-    def _tell_blocked(
-        self, readers: Sequence[Effect], recipient_id: StreamId, reason: BlockReason
-    ) -> None:
+    def _finish_block(self, record: QueueRecord, reason: BlockReason) -> None:
+        """It is durable: tell its readers. Or it was refused: then they have their queue still."""
+        queue = record.recipient_id
+        found = self._parts.outside.records.queue(queue)
+        if found is None or found.block != reason:
+            self._delivering.look(queue)
+            return
         blocked = Err(failures.blocked(reason.reason, reason.ttl_seconds))
-        answer = Answer(NO_ID, recipient_id, blocked)
-        for reader in readers:
+        answer = Answer(NO_ID, queue, blocked)
+        for reader in self._parts.deliveries.deleted(queue, found.service_id):
+            if found.service_id is None:
+                # The session of a service reads it again once it is not blocked any more.
+                self._parts.connections.note_effect(reader)
             connection = self._parts.connections.get(reader.session)
             if connection is not None:
                 self._parts.connections.send_in_lane(connection, lambda: (answer,))
@@ -164,13 +163,19 @@ class Operating:
         ]
         for effect in ended:
             self._parts.connections.note_effect(effect)
-        await self._durable()
-        for number in {effect.session for effect in ended}:
-            if (connection := self._parts.connections.get(number)) is not None:
-                ends = Ends(digest.count, digest.xor_md5)
-                self._parts.connections.send(connection, (Answer(NO_ID, service_id, ends),))
+        try:
+            await self._durable()
+        finally:
+            # Also if that was refused: then who has lost it may subscribe again.
+            self._tell_ended(service_id, digest, ended)
         for connection in self._sessions_of(service_id):
             connection.session.close("its service was deleted")
+
+    def _tell_ended(self, service_id: bytes, digest: SetDigest, ended: Sequence[Effect]) -> None:
+        ends = Answer(NO_ID, service_id, Ends(digest.count, digest.xor_md5))
+        for number in {effect.session for effect in ended}:
+            if (connection := self._parts.connections.get(number)) is not None:
+                self._parts.connections.send(connection, (ends,))
 
     def _speaks(self, connection: Connection) -> bool:
         service = connection.session.service
@@ -225,3 +230,18 @@ class Operating:
 
     async def _durable(self) -> None:
         await self._parts.outside.records_committer.durable()
+
+    async def _settled(self, then: Callable[[], object]) -> None:
+        """Wait until it is durable; `then` happens in any case, once the records are sure of it.
+
+        Raises StorageError if they refused it.
+        """
+        committer = self._parts.outside.records_committer
+
+        def told(_: StorageError | None) -> None:
+            if committer.failure is None:
+                then()
+                self._parts.connections.tell_effects()
+
+        committer.when_durable(told)
+        await committer.durable()

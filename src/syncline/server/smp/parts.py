@@ -26,6 +26,9 @@ class Surroundings:
     records: Records
     records_committer: Committer
     clock_ms: Callable[[], int]
+    # For how long something lasts, and by which time messages are too old: see `clocks`.
+    steady_ms: Callable[[], int]
+    cautious_ms: Callable[[], int]
     random_bytes: Callable[[int], bytes]
     options: SmpOptions
     log: Log

@@ -17,7 +17,6 @@ from functools import partial
 
 import msgspec
 
-from syncline.core.subscriptions import Effect
 from syncline.errors import UnknownQueueError
 from syncline.server.smp.calls import Call
 from syncline.server.smp.delivering import Delivering, Head
@@ -87,21 +86,26 @@ class QueueCommands:
         return Reply(_OK, RECORDS)
 
     def delete(self, call: Call, record: QueueRecord) -> Reply:
-        effects = self.take_away(record, by=call.number)
-        return Reply(_OK, RECORDS, partial(self.finish_deletion, record, effects))
+        self.take_away(record)
+        finish = partial(self.finish_deletion, record, call.number)
+        return Reply(_OK, RECORDS, finish, then_always=True)
 
-    def take_away(self, record: QueueRecord, by: int | None) -> list[Effect]:
-        """Stage the deletion; who is to be told of it once it is durable."""
+    def take_away(self, record: QueueRecord) -> None:
+        """Stage the deletion: from now on nobody finds the queue. `finish_deletion` follows."""
         self._parts.book.delete(record)
         self._parts.counters.deleted_count += 1
+
+    def finish_deletion(self, record: QueueRecord, by: int | None) -> None:
+        """It is durable: tell its readers. Or it was refused: then they have their queue still."""
+        if self._parts.outside.records.queue(record.recipient_id) is not None:
+            # What has come meanwhile found nobody.
+            self._delivering.look(record.recipient_id)
+            return
         effects = self._parts.deliveries.deleted(record.recipient_id, record.service_id, by=by)
         if (notifier := record.notifier) is not None:
             effects += self._parts.notifications.deleted(
                 notifier.notifier_id, notifier.service_id, by=by
             )
-        return effects
-
-    def finish_deletion(self, record: QueueRecord, effects: Sequence[Effect]) -> None:
         self._parts.connections.add_effects(effects)
         self._erasing.erase(record.recipient_id)
 

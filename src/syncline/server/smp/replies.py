@@ -9,21 +9,33 @@ from collections.abc import Callable
 from functools import partial
 
 import msgspec
+from msgspec import structs
 
-from syncline.errors import StorageError, StoreFullError
+from syncline.errors import StorageError, StoreFullError, StoreHeldError
 from syncline.server.committer import Committer
+from syncline.server.logs import Log
+from syncline.server.smp.book import Unsettled
 from syncline.server.smp.connections import Connection, Connections
 from syncline.server.smp.faces import Answer
 from syncline.wire.smp import failures
 from syncline.wire.smp.messages import Err, RouterMessage
 
-# What an answer waits for: to be durable in the log, in the records, or in both. Plain numbers: one
-# is looked at for each command (bench: queues).
+# What an answer waits for: to be durable in the log, in the records, or in both; or for an answer
+# before it that tells of subscriptions as well. Plain numbers: one is looked at for each command
+# (bench: queues).
 NOTHING = 0
 LOG = 1
 RECORDS = 2
+ORDER = 4
 
 Then = Callable[[], object]
+
+
+def behind_others(connection: Connection) -> int:
+    """What an answer about a subscription waits for that is true already."""
+    if connection.in_lane_count:
+        return RECORDS | ORDER
+    return ORDER if connection.slow_answer_count else NOTHING
 
 
 class Late(msgspec.Struct, frozen=True):
@@ -45,11 +57,33 @@ class Reply(msgspec.Struct, frozen=True):
     then_always: bool = False
 
 
-class _Group:
-    __slots__ = ("byte_count", "missing_count", "replies", "thens")
+class _Pending(msgspec.Struct, frozen=True):
+    """A struct: one is made for each command (bench: queues)."""
 
-    def __init__(self) -> None:
-        self.replies: list[tuple[bytes, bytes, RouterMessage | Late]] = []
+    corr_id: bytes
+    entity_id: bytes
+    message: RouterMessage | Late
+    # What it tells of, where that was not durable.
+    unsettled: Unsettled | None
+
+    def answer(self) -> Answer:
+        message = self.message
+        if isinstance(message, Late):
+            try:
+                message = message.make()
+            except StorageError as error:
+                message = refusal(error)
+        elif self.unsettled is not None and self.unsettled.refusal is not None:
+            message = refusal(self.unsettled.refusal)
+        return Answer(self.corr_id, self.entity_id, message)
+
+
+class _Group:
+    __slots__ = ("byte_count", "is_ordered", "missing_count", "replies", "thens")
+
+    def __init__(self, *, is_ordered: bool) -> None:
+        self.is_ordered = is_ordered
+        self.replies: list[_Pending] = []
         self.thens: list[tuple[Then, bool]] = []
         self.byte_count = 0
         # How many committers have not told yet.
@@ -64,11 +98,19 @@ class Turn:
     def __init__(self) -> None:
         self.groups: dict[int, _Group] = {}
 
-    def add(self, corr_id: bytes, entity_id: bytes, reply: Reply, byte_count: int) -> None:
+    def add(
+        self,
+        corr_id: bytes,
+        entity_id: bytes,
+        reply: Reply,
+        byte_count: int,
+        unsettled: Unsettled | None = None,
+    ) -> None:
         group = self.groups.get(reply.waits_for)
         if group is None:
-            group = self.groups[reply.waits_for] = _Group()
-        group.replies.append((corr_id, entity_id, reply.message))
+            is_ordered = bool(reply.waits_for & ORDER)
+            group = self.groups[reply.waits_for] = _Group(is_ordered=is_ordered)
+        group.replies.append(_Pending(corr_id, entity_id, reply.message, unsettled))
         if reply.then is not None:
             group.thens.append((reply.then, reply.then_always))
         group.byte_count += byte_count
@@ -78,11 +120,16 @@ class Releases:
     """Lets replies go once what they wait for is durable, and never before."""
 
     def __init__(
-        self, committer: Committer, records_committer: Committer, connections: Connections
+        self,
+        committer: Committer,
+        records_committer: Committer,
+        connections: Connections,
+        log: Log,
     ) -> None:
         self._committer = committer
         self._records_committer = records_committer
         self._connections = connections
+        self._log = log
 
     def release(self, connection: Connection, turn: Turn) -> None:
         """Let go of what waits for nothing, and have the rest told when it is durable."""
@@ -100,6 +147,8 @@ class Releases:
             group.missing_count = len(committers)
             for committer in committers:
                 committer.when_durable(partial(self._told, connection, group, committer))
+            if not committers:
+                self._finish(connection, group)
 
     def _told(
         self,
@@ -116,19 +165,27 @@ class Releases:
                 return
             _refuse(group, failure)
         group.missing_count -= 1
-        if group.missing_count:
-            return
+        if not group.missing_count:
+            self._finish(connection, group)
+
+    def _finish(self, connection: Connection, group: _Group) -> None:
+        if group.is_ordered:
+            self._connections.in_order(connection, partial(self._answer, connection, group))
+        else:
+            self._answer(connection, group)
+
+    def _answer(self, connection: Connection, group: _Group) -> None:
         self._connections.let_go(connection, len(group.replies), group.byte_count)
         self._let_go(connection, group)
 
     def _let_go(self, connection: Connection, group: _Group) -> None:
-        answers = [
-            Answer(corr_id, entity_id, message.make() if isinstance(message, Late) else message)
-            for corr_id, entity_id, message in group.replies
-        ]
-        self._connections.send(connection, answers)
+        self._connections.send(connection, [reply.answer() for reply in group.replies])
         for then, _ in group.thens:
-            then()
+            try:
+                then()
+            except StorageError as error:
+                # It costs the queue of this command, and not those of the others.
+                self._log.error("what follows a command failed", reason=str(error))
         self._connections.tell_effects()
 
 
@@ -137,17 +194,22 @@ def _refuse(group: _Group, failure: StorageError) -> None:
 
     What tells of the durable state can tell it all the same.
     """
-    refusal = Err(failures.store(refusal_text(failure)))
+    err = refusal(failure)
     group.replies = [
-        (corr_id, entity_id, message if isinstance(message, Late) else refusal)
-        for corr_id, entity_id, message in group.replies
+        reply if isinstance(reply.message, Late) else structs.replace(reply, message=err)
+        for reply in group.replies
     ]
     group.thens = [(then, always) for then, always in group.thens if always]
 
 
+def refusal(failure: StorageError) -> Err:
+    """What whoever asked is answered."""
+    return Err(failures.store(refusal_text(failure)))
+
+
 def refusal_text(failure: StorageError) -> str:
     """What a peer may know of it: no paths, and whether it should try again."""
-    if isinstance(failure, StoreFullError):
+    if isinstance(failure, StoreFullError) and not isinstance(failure, StoreHeldError):
         return "there is no room on the disk, try again later"
     if failure.retriable:
         return "the disk is busy, try again later"

@@ -59,7 +59,9 @@ class SmpRouter:
         self._connections = parts.connections
         self._tasks = Tasks(outside.log)
         self._dispatch = Dispatch(parts, self._tasks, relay)
-        self._releases = Releases(outside.committer, outside.records_committer, parts.connections)
+        self._releases = Releases(
+            outside.committer, outside.records_committer, parts.connections, outside.log
+        )
         self._relief = asyncio.Event()
         # Sessions whose commands wait for room.
         self._stalled: set[int] = set()
@@ -151,7 +153,7 @@ class SmpRouter:
 
     def keep_house(self) -> None:
         """Every second or so: what nobody waits for reaches the disk, and what is left is done."""
-        self._parts.notifications.expire(self._outside.clock_ms())
+        self._parts.notifications.expire(self._outside.steady_ms())
         batch_count = self._outside.records_committer.stats.batch_count
         if batch_count != self._erased_batch_count and not self._dispatch.erasing.finish_some():
             # No deletion is left, and none comes without a batch.
@@ -215,11 +217,12 @@ class SmpRouter:
             reply = Reply(Err(failures.INTERNAL))
         if reply is None:
             return
-        if not self._parts.book.is_settled(entity_id):
+        unsettled = self._parts.book.unsettled(entity_id)
+        if unsettled is not None:
             # It tells of a record, if only between the lines, that is not durable.
             waits_for = reply.waits_for | RECORDS
             reply = Reply(reply.message, waits_for, reply.then, reply.then_always)
-        turn.add(transmission.corr_id, entity_id, reply, len(transmission.signed))
+        turn.add(transmission.corr_id, entity_id, reply, len(transmission.signed), unsettled)
 
     def _carry_out(self, connection: Connection, transmission: Transmission) -> Reply | None:
         """Raises FailureError with what the command is answered with, StoreBusyError."""

@@ -53,7 +53,7 @@ class Sending:
         if (shortage := outside.shortage()) is not None:
             raise shortage
         queue, now_ms = record.recipient_id, outside.clock_ms()
-        self.expire(queue, now_ms)
+        self.expire(queue, outside.cautious_ms())
         waits_for = LOG
         # Before the message is staged: if there is no room for this, nothing has happened yet.
         if record.link is not None and self._ends_link(call, record):

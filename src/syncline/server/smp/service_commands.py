@@ -15,7 +15,7 @@ from functools import partial
 
 from syncline.certificates import identity_of_chain
 from syncline.core.deliveries import Fold
-from syncline.errors import RefusedError, StorageError
+from syncline.errors import LimitExceededError, RefusedError, StorageError
 from syncline.server.smp.calls import Call
 from syncline.server.smp.connections import Connection
 from syncline.server.smp.faces import SessionService
@@ -44,6 +44,8 @@ class ServiceCommands:
         self._folding = folding
         self._notifying = notifying
         self._openings = openings
+        # Services that are on their way to the disk, where they are not counted yet.
+        self._new_count = 0
 
     async def admit(self, chain: tuple[bytes, ...], role: ServiceRole) -> bytes | str:
         """The id of the service, or why it is turned away. Raises StorageError."""
@@ -84,8 +86,9 @@ class ServiceCommands:
     def _create(
         self, chain: tuple[bytes, ...], fingerprint: bytes, role: ServiceRole
     ) -> ServiceRecord | None:
+        """None: it is one too many. Raises StorageError."""
         outside, options = self._parts.outside, self._parts.outside.options
-        service_count = outside.records.counts().service_count
+        service_count = outside.records.counts().service_count + self._new_count
         if not options.creates_services or service_count >= options.service_count_max:
             return None
         record = ServiceRecord(
@@ -97,12 +100,18 @@ class ServiceCommands:
         )
         try:
             outside.records.create_service(record)
-        except (RefusedError, StorageError) as error:
+        except (RefusedError, LimitExceededError) as error:
             outside.log.warning("a service cannot be created", reason=str(error))
             return None
         self._parts.book.unsettle(record.service_id)
+        self._new_count += 1
+        outside.records_committer.when_durable(self._is_counted)
         self._parts.counters.services_created_count += 1
         return record
+
+    def _is_counted(self, _: StorageError | None) -> None:
+        """Or it was refused."""
+        self._new_count -= 1
 
     def _check_exists(self, service: SessionService) -> None:
         """An operator may have deleted it since the session began."""

@@ -22,7 +22,7 @@ from syncline.server.smp.calls import Call
 from syncline.server.smp.delivering import Delivering
 from syncline.server.smp.parts import Parts
 from syncline.server.smp.queue_commands import check_not_blocked
-from syncline.server.smp.replies import NOTHING, RECORDS, Reply
+from syncline.server.smp.replies import ORDER, RECORDS, Reply, behind_others
 from syncline.values.ids import StreamId
 from syncline.values.queue_records import QueueRecord
 from syncline.wire.smp import failures
@@ -46,7 +46,7 @@ class Subscribing:
             raise FailureError(failures.PROHIBITED)
         service, former = call.service_id, record.service_id
         now_ms = parts.outside.clock_ms()
-        if former != service:
+        if is_moved := former != service:
             parts.book.change(record, replace(record, service_id=service, used_day=day_of(now_ms)))
         else:
             parts.book.touch(record, now_ms)
@@ -57,10 +57,11 @@ class Subscribing:
         parts.connections.add_effects(
             parts.deliveries.subscribe(call.number, queue, service, former=former)
         )
-        waits = former != service or call.connection.in_lane_count > 0
-        return Reply(
-            Sok(service), RECORDS if waits else NOTHING, partial(self._delivering.look, queue)
-        )
+        if is_moved:
+            look_after = partial(self._delivering.look_after, call.number, queue, service)
+            return Reply(Sok(service), RECORDS | ORDER, look_after, then_always=True)
+        look = partial(self._delivering.look, queue)
+        return Reply(Sok(service), behind_others(call.connection), look)
 
     def get(self, call: Call, record: QueueRecord) -> Reply:
         """The first message, without a subscription and without disturbing that of another."""

@@ -25,8 +25,7 @@ from enum import Enum
 from typing import Final, Protocol
 
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding
-from OpenSSL import SSL
+from OpenSSL import SSL, crypto
 
 from syncline.certificates import Identity
 from syncline.server.smp import openssl
@@ -280,16 +279,17 @@ class TlsConnection:
     def _facts(self) -> TlsFacts:
         session_id = self._tls.get_peer_finished()
         assert session_id, "there is one after every handshake"
-        leaf = self._tls.get_peer_certificate(as_cryptography=True)
-        chain: list[x509.Certificate] = []
+        leaf = self._tls.get_peer_certificate()
+        chain: list[crypto.X509] = []
         if leaf is not None:
             # On this side the chain comes without its leaf.
-            chain = [leaf, *(self._tls.get_peer_cert_chain(as_cryptography=True) or ())]
+            chain = [leaf, *(self._tls.get_peer_cert_chain() or ())]
         return TlsFacts(
             session_id,
             self._tls.get_alpn_proto_negotiated(),
             self._tls.get_servername(),
-            tuple(certificate.public_bytes(Encoding.DER) for certificate in chain),
+            # As bytes, not read: OpenSSL takes certificates that others cannot even parse.
+            tuple(crypto.dump_certificate(crypto.FILETYPE_ASN1, each) for each in chain),
         )
 
     def _writable(self) -> None:

@@ -1,6 +1,7 @@
 """Connections over TLS: from the listening socket to sessions, within limits.
 
-- Connections are counted in all and per address; too many are closed as they come.
+- Connections are counted in all and per address; too many are closed as they come, also those that
+  would take the last files that the process may open.
 - A connection that has not said its hello in time is cut off, and so is the oldest of these if
   there are too many.
 - What speaks HTTP (agreed on in TLS, with a server name) goes to another face, if there is one.
@@ -15,6 +16,7 @@ from typing import Final
 
 from syncline.certificates import Identity
 from syncline.server.gathering import address_key
+from syncline.server.open_files import is_left_to_stores
 from syncline.server.smp.bounds import TransportLimits, TransportStats
 from syncline.server.smp.greeting import Greeting, Host
 from syncline.server.smp.handshake import LinkFacts
@@ -253,12 +255,17 @@ class SmpListener:
     def _take(self, accepted: socket.socket, remote: str) -> None:
         address = address_key(remote)
         self.stats.accepted_count += 1
+        is_last_file = is_left_to_stores(accepted.fileno())
         if (
-            len(self._connections) >= self.limits.connection_count_max
+            is_last_file
+            or len(self._connections) >= self.limits.connection_count_max
             or self._per_address[address] >= self.limits.connections_per_address_max
         ):
             self.stats.refused_count += 1
             accepted.close()
+            if is_last_file and self._half_open:
+                # The next one finds room.
+                next(iter(self._half_open)).cut()
             return
         if len(self._half_open) >= self.limits.half_open_count_max:
             next(iter(self._half_open)).cut()

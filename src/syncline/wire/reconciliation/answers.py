@@ -7,6 +7,7 @@ import numpy as np
 
 from syncline.errors import MalformedMessageError
 from syncline.values.reconciliation import (
+    CHANGE_COUNT_MAX,
     DIGEST_BYTES,
     FINGERPRINT_BYTES,
     HASH_BYTES,
@@ -105,7 +106,7 @@ def _plain_parts(parts: tuple[PlainPart, ...]) -> bytes:
 
 
 def decode_answer(kind: int, body: bytes) -> Answer:
-    """Raises MalformedMessageError."""
+    """Raises MalformedMessageError, LimitExceededError."""
     reader = Reader(body)
     answer = _decode(kind, reader)
     reader.finish()
@@ -128,7 +129,7 @@ def _decode(kind: int, reader: Reader) -> Answer:
             return Parts(reader.state(), _decode_parts(reader))
         case 71:
             state, ids = reader.state(), reader.ids()
-            count = reader.count((1 + ID_BYTES) * 8)
+            count = reader.count((1 + ID_BYTES) * 8, "the changes of a set", CHANGE_COUNT_MAX)
             changes = tuple(Change(reader.flag(), reader.raw(ID_BYTES)) for _ in range(count))
             return Fetched(state, ids, changes)
         case 72:

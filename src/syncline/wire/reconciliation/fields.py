@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from syncline.errors import MalformedMessageError
+from syncline.errors import LimitExceededError, MalformedMessageError
 from syncline.kernels import ranges, rice
 from syncline.values.reconciliation import (
     BUCKET_COUNT,
@@ -18,7 +18,9 @@ from syncline.values.reconciliation import (
     CELL_BYTES,
     DIGEST_BYTES,
     HASH_BYTES,
+    HASH_COUNT_MAX,
     ID_BYTES,
+    PART_COUNT_MAX,
     SET_COUNT_MAX,
     HashFilter,
     Prefixes,
@@ -130,7 +132,11 @@ def _zigzags(values: npt.NDArray[np.int64]) -> Words:
 
 
 class Reader:
-    """Takes fields from the front; every method raises MalformedMessageError."""
+    """Takes fields from the front; every method raises MalformedMessageError.
+
+    Those of which a message has lists raise LimitExceededError: of what is packed into a bit or two
+    each, far more than anybody means would fit, and take hundreds of times as much memory.
+    """
 
     def __init__(self, data: bytes) -> None:
         self._data = memoryview(data)
@@ -165,9 +171,11 @@ class Reader:
                 return value
         raise MalformedMessageError("a number has needless zeros or more than 64 bits")
 
-    def count(self, each_bits_min: int) -> int:
+    def count(self, each_bits_min: int, what: str = "", count_max: int = NUMBER_MAX) -> int:
         """How many of something follow, each of at least so many bits: no more than fit."""
         value = self.number()
+        if value > count_max:
+            raise LimitExceededError(what, value, count_max)
         if value > PIECE_COUNT_MAX or value * each_bits_min > len(self._data) * 8:
             raise MalformedMessageError(f"{value} pieces do not fit what is left of the message")
         return value
@@ -203,7 +211,8 @@ class Reader:
         return rows.tobytes()
 
     def hashes(self) -> bytes:
-        words = self._ascending(self.count(1), (1 << HASH_BYTES * 8) - 1)
+        count = self.count(1, "the hashes of a message", HASH_COUNT_MAX)
+        words = self._ascending(count, (1 << HASH_BYTES * 8) - 1)
         raw = words.astype(">u8").view(np.uint8).reshape(-1, 8)
         return raw[:, 8 - HASH_BYTES :].tobytes()
 
@@ -214,7 +223,8 @@ class Reader:
         depth = self.byte()
         if depth > 64:
             raise MalformedMessageError(f"{depth} is no depth of a prefix")
-        words = self._ascending(self.count(1), (1 << depth) - 1)
+        count = self.count(1, "the ranges of a message", PART_COUNT_MAX)
+        words = self._ascending(count, (1 << depth) - 1)
         if not len(words):
             raise MalformedMessageError("there are no ranges")
         _check_distinct(words)
@@ -229,7 +239,7 @@ class Reader:
         return HashFilter(universe, words.astype("<u8").tobytes())
 
     def counts(self) -> tuple[int, ...]:
-        count = self.count(1)
+        count = self.count(1, "the counts of a message", PART_COUNT_MAX)
         mean = self.set_count()
         far = self._rice(count).tolist()
         values = tuple(

@@ -74,7 +74,7 @@ def _encode(request: Request) -> tuple[int, bytes]:
 
 
 def decode_request(kind: int, body: bytes) -> Request:
-    """Raises MalformedMessageError."""
+    """Raises MalformedMessageError, LimitExceededError."""
     reader = Reader(body)
     request = _decode(kind, reader)
     reader.finish()

@@ -403,6 +403,10 @@ class RouterRig:
     options: SmpOptions
     router: SmpRouter
     now_ms: int = NOW_MS
+    # How far the machine's clock was set ahead.
+    leap_ms: int = 0
+    # By which messages are too old: as long as nothing else is set, it is `now_ms`.
+    cautious_ms: int | None = None
     peers: list[Peer] = field(default_factory=list[Peer])
 
     @property
@@ -446,7 +450,9 @@ class RouterRig:
                 self.committer,
                 self.records,
                 self.records_committer,
+                lambda: self.now_ms + self.leap_ms,
                 lambda: self.now_ms,
+                lambda: self.now_ms if self.cautious_ms is None else self.cautious_ms,
                 some_bytes,
                 options,
                 quiet_log(),

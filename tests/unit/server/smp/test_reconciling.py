@@ -39,9 +39,10 @@ from syncline.wire.reconciliation.answers import decode_answer
 from syncline.wire.reconciliation.requests import encode_request
 from syncline.wire.reconciliation.runs import PART_BYTES_MAX, Joiner, cut
 from syncline.wire.smp import failures, versions
-from syncline.wire.smp.commands import Recq
+from syncline.wire.smp.commands import New, Recq, Sub
 from syncline.wire.smp.failures import Failure, FailureError
-from syncline.wire.smp.messages import Alls, Ends, Msg, Ok, Soks
+from syncline.wire.smp.keys import KeyKind
+from syncline.wire.smp.messages import Alls, Ends, Ids, Msg, Ok, Sok, Soks
 from tests.unit.server.smp import router_rig
 from tests.unit.server.smp.router_rig import OwnKey, Peer, RouterRig, Service, some_bytes, turns
 from tests.unit.server.smp.router_rig import in_memory as in_memory
@@ -622,6 +623,36 @@ async def test_ends_does_not_overtake_the_opening(
     # From here on it is told at once.
     await subs(first, [])
     await until(lambda: any(isinstance(each.message, Ends) for each in second.sent))
+
+
+@pytest.mark.parametrize("how", ["SUB", "NEW", "SUBS"])
+async def test_what_takes_a_service_back_is_told_behind_ends(
+    in_memory: RouterRig, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    peer, service, (queue, _) = await with_queues(in_memory, 2)
+    await turns()
+    peer.events()
+    gate = Gate(in_memory, monkeypatch)
+    first, second = (in_memory.connect(versions.EXTENDED, service) for _ in range(2))
+    first.say(request_of(first, told_by(first, [])))
+    await until(gate.is_reading.is_set)
+    second.say(request_of(second, told_by(second, ids_of([queue]))))
+    if how == "SUB":
+        first.say(router_rig.Request(Sub(), queue.recipient_id, queue.key))
+    elif how == "NEW":
+        key = OwnKey.make()
+        new = New(key.public, OwnKey.make(KeyKind.X25519).public, subscribes=True)
+        first.say(router_rig.Request(new, key=key))
+    else:
+        first.say(request_of(first, told_by(first, [])))
+    await turns()
+    assert not first.sent
+    gate.open()
+    await until(lambda: any(isinstance(each.message, Ends) for each in second.sent))
+    await until(lambda: len(first.sent) >= 3)
+    # It speaks for the service again, and that is what it hears last.
+    kinds = [type(each.message) for each in first.sent[:3]]
+    assert kinds == [Soks, Ends, {"SUB": Sok, "NEW": Ids, "SUBS": Soks}[how]]
 
 
 async def test_an_opening_that_takes_too_long_is_done_without(

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from syncline.errors import DeviceError, StoreFullError
+from syncline.errors import CorruptionError, DeviceError, StoreFullError
 from syncline.storage.records.memory import MemoryRecords
 from syncline.values.digests import digest_of
-from syncline.values.queue_records import QueueMode, ServiceRole
+from syncline.values.queue_records import QueueMode, QueueRecord, ServiceRole
 from syncline.wire.smp import failures
 from syncline.wire.smp.bodies import QuotaReached
 from syncline.wire.smp.commands import (
@@ -498,6 +498,35 @@ async def test_a_full_disk_refuses_what_it_cannot_keep_and_goes_on(in_memory: Ro
     assert smp.records_committer.failure is None
 
 
+async def test_what_relies_on_a_change_that_found_no_room_is_refused_with_it(
+    in_memory: RouterRig,
+) -> None:
+    smp = in_memory
+    recipient, sender = smp.connect(), smp.connect()
+    secured, deleted = await recipient.create(), await recipient.create()
+    assert isinstance(smp.records, MemoryRecords)
+    smp.records.is_full = smp.records_disk.is_held = True
+    sender.say(Request(Skey(KEY.public), secured.sender_id, KEY))
+    recipient.say(Request(Del(), deleted.recipient_id, deleted.key))
+    await turns()
+    # They meet what is on its way to the disk, and have nothing to write there themselves.
+    relying = [
+        Request(Skey(KEY.public), secured.sender_id, KEY),
+        Request(Send(b"F", b"x"), secured.sender_id, KEY),
+        Request(Send(b"F", b"x"), deleted.sender_id),
+    ]
+    sender.say(*relying)
+    await turns()
+    smp.records_disk.let_go()
+    await turns()
+    for request in relying:
+        answer = sender.answer_to(request)
+        assert isinstance(answer, Err)
+        assert answer.failure.code == "STORE"
+    assert await sender.ask(Skey(KEY.public), secured.sender_id, KEY) == Ok()
+    assert await sender.post(deleted, b"x") == Ok()
+
+
 async def test_with_a_shortage_new_messages_and_queues_are_refused_and_reading_goes_on(
     smp: RouterRig,
 ) -> None:
@@ -517,3 +546,98 @@ async def test_with_a_shortage_new_messages_and_queues_are_refused_and_reading_g
     _, message = await recipient.event()
     assert isinstance(message, Msg)
     assert await recipient.ask(Ack(message.message_id), queue.recipient_id, queue.key) == Ok()
+
+
+# ------------------------------------------------------------------------- what became of refusals
+
+
+def fill(smp: RouterRig) -> None:
+    """The next change of the records finds no room."""
+    assert isinstance(smp.records, MemoryRecords)
+    smp.records.is_full = True
+
+
+async def test_who_reads_a_queue_goes_on_though_its_deletion_found_no_room(
+    in_memory: RouterRig,
+) -> None:
+    smp = in_memory
+    reader, other, sender = smp.connect(), smp.connect(), smp.connect()
+    queue = await reader.create()
+    smp.disk.is_held = True
+    sender.say(Request(Send(b"F", b"one"), queue.sender_id))
+    await turns()
+    fill(smp)
+    smp.records_disk.is_held = True
+    other.say(refused := Request(Del(), queue.recipient_id, queue.key))
+    await turns()
+    # It becomes durable while nobody finds its queue.
+    smp.disk.let_go()
+    await turns()
+    assert reader.events() == []
+    smp.records_disk.let_go()
+    await turns()
+    answer = other.answer_to(refused)
+    assert isinstance(answer, Err)
+    _, message = await reader.event()
+    assert isinstance(message, Msg)
+    assert queue.text(message) == b"one"
+    assert await reader.ask(Ack(message.message_id), queue.recipient_id, queue.key) == Ok()
+    await sender.post(queue, b"two")
+    _, message = await reader.event()
+    assert queue.text(message) == b"two"
+
+
+async def test_the_session_of_a_service_reads_on_what_could_not_be_taken_from_it(
+    in_memory: RouterRig,
+) -> None:
+    smp = in_memory
+    service = await smp.service()
+    session, plain, sender = smp.connect(service=service), smp.connect(), smp.connect()
+    queue = await session.create()
+    await sender.post(queue, b"one")
+    await session.event()
+    fill(smp)
+    assert (await plain.refusal(Sub(), queue.recipient_id, queue.key)).code == "STORE"
+    await turns()
+    ended, again = session.events()
+    assert ended == (queue.recipient_id, End())
+    assert queue.text(again[1]) == b"one"
+    # Nor is the other one its reader once it is nobody's.
+    await smp.router.operating.delete_service(service.service_id)
+    await sender.post(queue, b"two")
+    await turns()
+    assert plain.events() == []
+
+
+async def test_a_queue_that_found_no_room_leaves_nothing_behind(in_memory: RouterRig) -> None:
+    smp = in_memory
+    fill(smp)
+    new = New(KEY.public, DH.public, subscribes=True)
+    assert (await smp.connect().refusal(new, key=KEY)).code == "STORE"
+    assert smp.router.subscribed_queue_count == 0
+
+
+# ------------------------------------------------------------------------------------------ damage
+
+
+async def test_a_record_that_cannot_be_read_keeps_no_message_of_another_queue(
+    smp: RouterRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipient, sender = smp.connect(), smp.connect()
+    queues = [await recipient.create(has_notifier=True) for _ in range(3)]
+    smp.disk.is_held = True
+    sender.say(*(Request(Send(b"T", b"one"), queue.sender_id) for queue in queues))
+    await turns()
+    find = smp.records.queue
+
+    def found(recipient_id: bytes) -> QueueRecord | None:
+        if recipient_id == queues[0].recipient_id:
+            raise CorruptionError("records.sqlite", 0, "a page is damaged")
+        return find(recipient_id)
+
+    monkeypatch.setattr(smp.records, "queue", found)
+    smp.disk.let_go()
+    await turns()
+    assert [entity for entity, _ in recipient.events()] == [
+        each.recipient_id for each in queues[1:]
+    ]

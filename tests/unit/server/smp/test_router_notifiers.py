@@ -184,6 +184,15 @@ async def test_notifications_do_not_wait_for_ever(smp: RouterRig) -> None:
     assert smp.router.dropped_notification_count == 1
 
 
+async def test_notifications_wait_on_though_the_clock_is_set_forward(smp: RouterRig) -> None:
+    recipient, sender = smp.connect(), smp.connect()
+    queue = await recipient.create(has_notifier=True)
+    await sender.post(queue, b"loud", b"T")
+    smp.leap_ms = limits.notification_ms_max + 1
+    smp.router.keep_house()
+    assert smp.router.waiting_notification_count == 1
+
+
 async def test_a_slow_notifier_gets_them_when_it_can(smp: RouterRig) -> None:
     recipient, notifier, sender = smp.connect(), smp.connect(), smp.connect()
     queues = [await recipient.create(has_notifier=True) for _ in range(4)]

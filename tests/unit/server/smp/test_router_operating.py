@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from syncline.errors import ServiceMismatchError, UnknownQueueError
+from syncline.errors import ServiceMismatchError, StoreFullError, UnknownQueueError
+from syncline.storage.records.memory import MemoryRecords
 from syncline.values.digests import digest_of
 from syncline.values.queue_records import BlockReason, QueueMode, QueueStatus, ServiceRole
 from syncline.wire.smp import failures
@@ -32,6 +33,7 @@ from syncline.wire.smp.commands import (
 from syncline.wire.smp.keys import KeyKind
 from syncline.wire.smp.messages import Deld, Ends, Err, Msg, Ok, Sok, Soks
 from tests.unit.server.smp.router_rig import OwnKey, RouterRig, turns
+from tests.unit.server.smp.router_rig import in_memory as in_memory
 from tests.unit.server.smp.router_rig import smp as smp
 
 SPAM = BlockReason("spam", 3_600)
@@ -257,6 +259,48 @@ async def test_notifier_services_are_deleted_as_well(smp: RouterRig) -> None:
     assert await plain.ask(Nsub(), notifier_id, queue.notifier_key) == Sok(None)
     entity_id, _ = await plain.event()
     assert entity_id == notifier_id
+
+
+# ------------------------------------------------------------------------------------- a full disk
+
+
+async def test_who_reads_a_queue_goes_on_though_an_operator_found_no_room(
+    in_memory: RouterRig,
+) -> None:
+    smp = in_memory
+    reader, sender = smp.connect(), smp.connect()
+    queue = await reader.create()
+    operating, records = smp.router.operating, smp.records
+    assert isinstance(records, MemoryRecords)
+    records.is_full = True
+    with pytest.raises(StoreFullError):
+        await operating.delete_queue(queue.recipient_id)
+    records.is_full = True
+    with pytest.raises(StoreFullError):
+        await operating.block_queue(queue.recipient_id, SPAM)
+    await sender.post(queue, b"one")
+    _, message = await reader.event()
+    assert queue.text(message) == b"one"
+
+
+async def test_the_session_of_a_service_that_could_not_be_deleted_may_subscribe_again(
+    in_memory: RouterRig,
+) -> None:
+    smp = in_memory
+    service = await smp.service()
+    session, sender = smp.connect(service=service), smp.connect()
+    queue = await session.create()
+    assert isinstance(smp.records, MemoryRecords)
+    smp.records.is_full = True
+    with pytest.raises(StoreFullError):
+        await smp.router.operating.delete_service(service.service_id)
+    assert session.events() == [(service.service_id, Ends(1, hash_of(queue.recipient_id)))]
+    assert session.closed_because is None
+    await sender.post(queue, b"one")
+    await session.ask(Subs(0, bytes(16)), service.service_id, service.key)
+    await turns()
+    (_, message), _ = session.events()
+    assert queue.text(message) == b"one"
 
 
 # ---------------------------------------------------------------------------------------- sessions

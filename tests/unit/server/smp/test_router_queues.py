@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from syncline.errors import StoreBusyError
+from syncline.errors import CorruptionError, StoreBusyError
 from syncline.storage.base import commit
 from syncline.values.ids import StreamId
 from syncline.values.queue_records import QueueMode
@@ -245,6 +245,25 @@ async def test_deletions_are_looked_for_only_after_something_changed(
     for _ in range(3):
         smp.router.keep_house()
     assert len(looks) == 2
+
+
+async def test_deleted_queues_that_cannot_be_read_keep_nobody_from_being_served(
+    smp: RouterRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def damaged(_: int) -> list[StreamId]:
+        raise CorruptionError("records.sqlite", 0, "a page is damaged")
+
+    recipient = smp.connect()
+    queue = await recipient.create()
+    await smp.connect().post(queue, b"one")
+    with monkeypatch.context() as patched:
+        patched.setattr(smp.records, "deleted_queues", damaged)
+        assert await recipient.ask(Del(), queue.recipient_id, queue.key) == Ok()
+        smp.router.keep_house()
+        smp.restart()
+    smp.router.keep_house()
+    await smp.settle()
+    assert smp.records.deleted_queues(10) == []
 
 
 async def test_a_queue_without_messages_is_a_record_only(smp: RouterRig) -> None:

@@ -1,13 +1,16 @@
 """Services: one certificate, one id, one command for all queues of it."""
 
+import asyncio
 from dataclasses import replace
 
 import pytest
 
+from syncline.errors import CorruptionError, StoreBusyError
 from syncline.server.smp.service_commands import BAD_SERVICE
-from syncline.values.digests import digest_of
+from syncline.values.digests import SetDigest, digest_of
 from syncline.values.queue_records import ServiceRole
-from syncline.wire.smp import failures
+from syncline.values.reconciliation import SetHashes
+from syncline.wire.smp import failures, versions
 from syncline.wire.smp.commands import Ack, Del, Get, New, Send, Sub, Subs
 from syncline.wire.smp.keys import KeyKind
 from syncline.wire.smp.messages import (
@@ -90,6 +93,39 @@ async def test_new_services_can_be_refused_and_limited(smp: RouterRig) -> None:
     smp.choose(replace(smp.options, creates_services=True, service_count_max=1))
     assert await smp.router.admit_service((b"two",), ServiceRole.MESSAGING) == BAD_SERVICE
     assert len(smp.records.services()) == 1
+
+
+async def test_services_that_come_at_once_are_no_more_than_those_that_come_by_and_by(
+    smp: RouterRig,
+) -> None:
+    smp.choose(replace(smp.options, service_count_max=2))
+    smp.records_disk.is_held = True
+    coming = [
+        asyncio.create_task(_admitted(smp, certificate)) for certificate in (b"a", b"b", b"c", b"d")
+    ]
+    await turns()
+    smp.records_disk.let_go()
+    admitted = await asyncio.gather(*coming)
+    assert admitted[2:] == [BAD_SERVICE, BAD_SERVICE]
+    assert len(smp.records.services()) == 2
+    assert await _admitted(smp, b"e") == BAD_SERVICE
+
+
+async def test_a_service_is_not_told_that_it_is_none_because_the_disk_is_busy(
+    smp: RouterRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def busy(_: object) -> None:
+        raise StoreBusyError(2, 1)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(smp.records, "create_service", busy)
+        with pytest.raises(StoreBusyError):
+            await _admitted(smp, b"one")
+    assert isinstance(await _admitted(smp, b"one"), bytes)
+
+
+async def _admitted(smp: RouterRig, certificate: bytes) -> bytes | str:
+    return await smp.router.admit_service((certificate,), ServiceRole.MESSAGING)
 
 
 # -------------------------------------------------------------------------------- two signatures
@@ -422,6 +458,30 @@ async def test_a_hash_of_another_length_is_accepted(smp: RouterRig) -> None:
     session = smp.connect(service=await smp.service())
     assert await subs(session, 0, b"short") == Soks(*NONE)
     assert smp.counters.bulk_different_count == 1
+
+
+async def test_a_set_whose_digest_cannot_be_read_is_answered(
+    smp: RouterRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer = smp.connect(service=await smp.service())
+    monkeypatch.setattr(smp.records, "digest", unreadable)
+    answer = await subs(peer)
+    assert answer == Err(failures.store("the store failed"))
+
+
+async def test_an_extended_session_is_answered_though_the_digest_cannot_be_read(
+    smp: RouterRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = await smp.service()
+    peer = smp.connect(versions.EXTENDED, service)
+    monkeypatch.setattr(smp.records, "digest", unreadable)
+    command = Subs(0, bytes(16), SetHashes(bytes(16), bytes(16)))
+    answer = await peer.ask(command, service.service_id, service.key)
+    assert answer == Err(failures.store("the store failed"))
+
+
+def unreadable(_: bytes) -> SetDigest:
+    raise CorruptionError("records.sqlite", 0, "a page is malformed")
 
 
 async def test_the_count_follows_single_subscriptions(smp: RouterRig) -> None:

@@ -321,6 +321,20 @@ async def test_a_certificate_with_a_key_that_is_not_used_here_is_taken_too(tmp_p
         assert handler.facts.peer_chain == (certificate.public_bytes(Encoding.DER),)
 
 
+async def test_a_certificate_that_cannot_be_read_is_taken_as_it_is(tmp_path: Path) -> None:
+    credentials = make_service_credentials(NOW)
+    # Of a version that X.509 does not have; OpenSSL does not mind.
+    odd = credentials.chain[0].replace(bytes.fromhex("a003020102"), bytes.fromhex("a003020107"), 1)
+    with pytest.raises(x509.InvalidVersion):
+        x509.load_der_x509_certificate(odd)
+    context = client_context()
+    show(context, (odd,), credentials.key, tmp_path)
+    async with Rig() as rig:
+        _, _, handler = await rig.connect(context)
+        assert handler.facts is not None
+        assert handler.facts.peer_chain == (odd,)
+
+
 # Carrying.
 
 

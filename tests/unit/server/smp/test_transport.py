@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from syncline.certificates import make_service_credentials, renew_leaf
+from syncline.errors import StoreFullError
 from syncline.server.smp.bounds import TransportLimits
 from syncline.server.smp.faces import Answer
 from syncline.server.smp.tls import TlsConnection, TlsFacts
@@ -183,6 +184,16 @@ async def test_a_service_that_the_router_refuses_is_told_why(tmp_path: Path) -> 
         assert await client.at_end()
         assert rig.face.opened_sessions == []
         assert rig.stats.service_refused_count == 1
+
+
+async def test_a_service_for_which_there_is_no_room_hears_nothing(tmp_path: Path) -> None:
+    async with Rig() as rig:
+        rig.face.admission = StoreFullError("records.sqlite")
+        client = await connect_service(rig, tmp_path)
+        await client.greet(20, service=service_hello(CREDENTIALS.chain, CREDENTIALS.key))
+        # Not that it is no service here: it would believe that, and not come again.
+        assert await client.at_end()
+        assert rig.face.opened_sessions == []
 
 
 async def test_a_service_that_shows_another_chain_than_in_tls_is_told_so(tmp_path: Path) -> None:
@@ -460,6 +471,23 @@ async def test_too_many_connections_are_turned_away() -> None:
         clients[1].abort()
         await rig.face.until(lambda: len(rig.face.closed_numbers) == 1)
         await rig.open()
+
+
+async def test_connections_do_not_take_the_last_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Rig() as rig:
+        client = await rig.open()
+        _, silent = await asyncio.open_connection("127.0.0.1", rig.port)
+        await rig.face.until(lambda: rig.listener.half_open_count == 1)
+        monkeypatch.setattr("syncline.server.smp.transport.is_left_to_stores", lambda _: True)
+        reader, writer = await asyncio.open_connection("127.0.0.1", rig.port)
+        async with asyncio.timeout(10):
+            assert await reader.read() == b""
+        assert rig.stats.refused_count == 1
+        # Who says nothing makes room for the next; who has a session keeps it.
+        assert rig.listener.half_open_count == 0
+        assert await client.ping() == [Pong()]
+        for each in (silent, writer):
+            each.close()
 
 
 async def test_too_many_connections_from_one_address_are_turned_away() -> None:

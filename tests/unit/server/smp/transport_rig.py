@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Self
 
 from syncline.certificates import Identity, SigningKey, make_identity
+from syncline.errors import StorageError
 from syncline.server.logs import Log, set_up
 from syncline.server.smp.bounds import TransportLimits, TransportStats
 from syncline.server.smp.faces import Answer, SmpSession
@@ -69,7 +70,7 @@ class Face:
     admitted: list[tuple[tuple[bytes, ...], ServiceRole]] = field(
         default_factory=list[tuple[tuple[bytes, ...], ServiceRole]]
     )
-    admission: bytes | str = SERVICE_ID
+    admission: bytes | str | StorageError = SERVICE_ID
     # Set for a moment whenever something was told.
     told: asyncio.Event = field(default_factory=asyncio.Event)
     # What an admission waits for.
@@ -83,6 +84,8 @@ class Face:
             self.admitted.append((chain, role))
             self.tell()
             await self.gate.wait()
+            if isinstance(self.admission, StorageError):
+                raise self.admission
             return self.admission
 
         return admit()
