@@ -24,6 +24,7 @@
       StorageError               the data folder or its device is at fault
         CorruptionError            bytes on disk that fail their check
         StoreFullError             no room; reads go on
+          StoreHeldError             another process writes to the file; reads go on
         StoreBusyError             more waits for the disk than is allowed
         StoreLockedError           another process has the folder
         ForeignFolderError         the folder belongs to something else
@@ -223,6 +224,14 @@ class StoreFullError(StorageError):
         self.reason = reason
 
 
+class StoreHeldError(StoreFullError):
+    """Another process writes to the file and does not come to an end. Reads go on."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, "another process writes to it")
+        self.args = (f"{path}: {self.reason}; end that, writing goes on by itself",)
+
+
 class StoreBusyError(StorageError):
     """More bytes wait for the disk than the limit allows; wait for the commit, then try again."""
 
@@ -252,11 +261,13 @@ class StoreLockedError(StorageError):
 class ForeignFolderError(StorageError):
     """The folder holds something that this store did not write."""
 
-    def __init__(self, folder: str, reason: str) -> None:
-        super().__init__(
-            f"{folder} cannot be used as a data folder: {reason}; "
-            "choose an empty folder or one that Syncline made"
-        )
+    def __init__(
+        self,
+        folder: str,
+        reason: str,
+        advice: str = "choose an empty folder or one that Syncline made",
+    ) -> None:
+        super().__init__(f"{folder} cannot be used as a data folder: {reason}; {advice}")
         self.folder = folder
         self.reason = reason
 

@@ -1,12 +1,15 @@
 """A real router: real sockets, real signals, kill -9, and everything an operator gets wrong."""
 
 import json
+import os
+import resource
 import signal
 import socket
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from email.utils import parsedate_to_datetime
 from itertools import product
 from pathlib import Path
@@ -59,6 +62,12 @@ def test_create_append_read_acknowledge_delete(folder: Path, store: str) -> None
         ready = client.get("/readyz")
         assert (ready.status_code, ready.json()["damaged_places"]) == (200, 0)
         assert router.stop() == 0
+
+
+def test_a_router_that_keeps_all_in_memory_names_no_folder(folder: Path) -> None:
+    with running(folder, "--store", "memory") as router:
+        assert router.announcement["folder"] is None
+    assert not folder.exists()
 
 
 @pytest.mark.parametrize("store", STORES)
@@ -126,6 +135,17 @@ def test_kill_9_loses_nothing_that_was_acknowledged(folder: Path, store: str) ->
         assert router.client.get("/readyz").json()["damaged_places"] == 0
     assert len(answered) == 8
     assert run_cli("verify", folder).returncode == 0
+
+
+@pytest.mark.parametrize(("store", "stream_count"), [("log", 1), ("journal", None)])
+def test_a_router_tells_no_count_of_queues_that_it_has_yet_to_make(
+    folder: Path, store: str, stream_count: int | None
+) -> None:
+    with running(folder, "--store", store) as router:
+        router.create()
+        router.kill()
+    with running(folder) as router:
+        assert router.announcement["streams"] == stream_count
 
 
 def write_until_cut(
@@ -343,6 +363,39 @@ def test_too_many_connections_are_turned_away(folder: Path) -> None:
         for connection in held:
             connection.close()
         assert router.client.get("/healthz").status_code == 200
+
+
+def test_connections_leave_files_for_the_store(folder: Path) -> None:
+    with running(folder) as router:
+        resource.prlimit(router.process.pid, resource.RLIMIT_NOFILE, (128, 128))
+        port = int(router.url.rsplit(":", 1)[1])
+        held = [socket.create_connection(("127.0.0.1", port), timeout=30) for _ in range(128)]
+        assert held[-1].recv(4_096).startswith(b"HTTP/1.1 503")
+        assert len(os.listdir(f"/proc/{router.process.pid}/fd")) < 80
+        for connection in held:
+            connection.close()
+        # Once it has noticed that they are gone.
+        while router.client.get("/healthz").status_code != 200:
+            time.sleep(0.05)
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_a_store_goes_on_while_connections_have_taken_all_the_files_that_they_may(
+    folder: Path, store: str
+) -> None:
+    settings = ("--store", store, "--set", "store.segment_bytes=65536")
+    with running(folder, *settings) as router, ExitStack() as stack:
+        queues = [router.create() for _ in range(20)]
+        resource.prlimit(router.process.pid, resource.RLIMIT_NOFILE, (200, 200))
+        http_port = httpx.URL(router.url).port
+        smp_port = RouterAddress.parse(router.announcement["smp"]).port
+        for port in (http_port, smp_port) * 150:
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), 10))
+        for _ in range(5):
+            for queue in queues:
+                router.append(queue, bytes(5_000))
+        assert all(router.seqs(queue) == [1, 2, 3, 4, 5] for queue in queues)
+        assert router.process.poll() is None
 
 
 def test_what_is_no_http_is_refused(router: RouterProcess) -> None:

@@ -18,6 +18,7 @@ from syncline.errors import (
     RefusedError,
     StoreBusyError,
     StoreFullError,
+    StoreHeldError,
     StoreLockedError,
     SynclineError,
     TableError,
@@ -40,6 +41,7 @@ RETRIABLE = {
     "QuotaExceededError",
     "StoreBusyError",
     "StoreFullError",
+    "StoreHeldError",
 }
 
 # Each error that is made of facts, with one set of them.
@@ -53,6 +55,7 @@ WITH_FACTS: list[tuple[SynclineError, dict[str, object]]] = [
     (DocumentFullError(8), {"bytes_max": 8}),
     (CorruptionError("a.wal", 4096, "bad"), {"file": "a.wal", "offset": 4096, "reason": "bad"}),
     (StoreFullError("/data/a", "no room"), {"path": "/data/a", "reason": "no room"}),
+    (StoreHeldError("/data/a"), {"path": "/data/a", "reason": "another process writes to it"}),
     (StoreBusyError(9, 8), {"waiting_bytes": 9, "limit_bytes": 8}),
     (StoreLockedError("/data", "123"), {"folder": "/data", "holder": "123"}),
     (ForeignFolderError("/data", "odd"), {"folder": "/data", "reason": "odd"}),
@@ -123,6 +126,7 @@ def test_every_class_with_facts_is_among_those_tried() -> None:
     [
         (StoreLockedError("/data"), "stop that one or choose another folder"),
         (StoreFullError("/data"), "free some space"),
+        (StoreHeldError("/data/a"), "end that"),
         (ForeignFolderError("/data", "odd"), "choose an empty folder"),
         (NewerFormatError("/data", 2, 1), "start it with the version that wrote it"),
         (CorruptionError("a", 0, "bad"), "syncline verify"),

@@ -268,6 +268,12 @@ class Replicas:
         self._rest(Link.OFFLINE, "", "")
         return self._taken()
 
+    def end(self) -> Step:
+        """Nobody carries anything any more."""
+        self._asked.clear()
+        self._rest(Link.CLOSED, "", "")
+        return self._taken()
+
     def tick(self, now_ms: int) -> Step:
         """Time has passed."""
         if self._dial_due_ms is not None and now_ms >= self._dial_due_ms:

@@ -166,6 +166,13 @@ class Subscriptions(Generic[R]):
             if reader is not None:
                 reader.release(queue)
 
+    def unsubscribe(self, session: int, queue: bytes) -> None:
+        """It is not the session's own after all. Nothing happens if it is another's by now."""
+        reader = self._subscribers.get(queue)
+        if reader is not None and reader.session == session:
+            del self._subscribers[queue]
+            reader.release(queue)
+
     def service_deleted(self, service: bytes) -> list[Effect]:
         """With the service all its associations are gone."""
         return self._displaced(service)

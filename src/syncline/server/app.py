@@ -14,14 +14,14 @@ import secrets
 import signal
 import socket
 import sys
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 from syncline.errors import ConfigError, StorageError
 from syncline.server.api import Api
+from syncline.server.clocks import CautiousClock, machine_clock
 from syncline.server.committer import Committer
 from syncline.server.config import check_token
 from syncline.server.document_faces import open_documents
@@ -34,15 +34,17 @@ from syncline.server.housekeeping import Housekeeping
 from syncline.server.listener import QuietServer, listen, make_server
 from syncline.server.logs import Log
 from syncline.server.metrics import Metrics
+from syncline.server.open_files import left_to_stores_count
 from syncline.server.queues import SESSION, Queues
 from syncline.server.settings import Settings
 from syncline.server.smp.assembly import Smp, Web, listen_for_smp, open_records
 from syncline.server.tokens import Tokens
-from syncline.storage.base import Store, TellsExpiry
+from syncline.storage.base import KeepsHistory, Store, TellsExpiry
+from syncline.storage.copies import check_no_backup
 from syncline.storage.files import DiskFiles
 from syncline.storage.folder import read_format
 from syncline.storage.inspection import BacksUp
-from syncline.storage.life import Life, read_lives
+from syncline.storage.life import Life, life_with_records, read_lives
 from syncline.storage.opening import open_store
 from syncline.values.events import Face
 
@@ -60,8 +62,10 @@ class Announcement:
     """What a person wants to know once the router serves."""
 
     url: str
-    folder: str
-    stream_count: int
+    # None: all is kept in memory, and gone when the router stops.
+    folder: str | None
+    # None: they are being counted.
+    stream_count: int | None
     damage_count: int
     # What SMP clients know it by; empty where SMP is off.
     smp_address: str = ""
@@ -77,10 +81,6 @@ class _Parts:
     housekeeping: Housekeeping
     documents: Documents | None
     smp: Smp | None
-
-
-def clock_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def read_token(settings: Settings) -> str:
@@ -112,8 +112,9 @@ class Router:
         self._files = DiskFiles()
         self._health = Health()
         self._metrics = Metrics()
-        self._api = Api(settings, self._health, self._metrics, clock_ms, pages)
-        self._tokens = Tokens.from_settings(settings, clock_ms)
+        self._clock = machine_clock()
+        self._api = Api(settings, self._health, self._metrics, self._clock.steady_ms, pages)
+        self._tokens = Tokens.from_settings(settings, self._clock.wall_ms)
         # Faces are registered here once the store is open; until then it turns everybody away.
         self._web_sockets = WebSockets(
             settings.websocket_limits(),
@@ -167,12 +168,17 @@ class Router:
             raise
 
     def _open_store(self) -> Store:
+        if self._settings.store_kind != "memory":
+            check_no_backup(self._files, self._folder)
+        options = self._settings.store_options()
+        # What is left to the stores is for more than the files of queues.
+        open_file_count_max = min(options.open_file_count_max, left_to_stores_count() // 2)
         return open_store(
             self._settings.store_kind,
             self._folder,
             self._files,
-            self._settings.store_options(),
-            now_ms=clock_ms(),
+            replace(options, open_file_count_max=open_file_count_max),
+            now_ms=self._clock.wall_ms(),
             random_bytes=secrets.token_bytes,
         )
 
@@ -202,11 +208,14 @@ class Router:
     async def _assemble(self, store: Store, *, has_smp: bool) -> _Parts:
         """All that works on the store. From here on the API answers."""
         life = self._read_life(store)
+        if isinstance(store, KeepsHistory):
+            age_ms = self._settings.audit_archive_seconds_max * 1_000
+            store.history_clock_ms = CautiousClock(self._clock, age_ms)
         committer = Committer.on_thread(store)
         queues = Queues(
             store,
             committer,
-            clock_ms,
+            self._clock.wall_ms,
             secrets.token_bytes,
             self._settings.queues_quota_default,
             self._begin_events(store, life),
@@ -227,7 +236,7 @@ class Router:
             queues,
             self._free_bytes,
             self._settings,
-            clock_ms,
+            CautiousClock(self._clock, self._settings.queues_expire_after_seconds * 1_000),
             self._log,
             self._metrics,
         )
@@ -243,7 +252,7 @@ class Router:
             store,
             self._files,
             self._folder,
-            clock_ms,
+            self._clock.wall_ms,
             records if isinstance(records, BacksUp) else None,
         )
 
@@ -260,10 +269,10 @@ class Router:
 
     def _tell(self, store: Store, url: str, smp_address: str) -> None:
         stats = store.stats()
-        self._announce(
-            Announcement(url, self._folder, stats.stream_count, stats.damage_count, smp_address)
-        )
-        self._log.info("serving", url=url, folder=self._folder, streams=stats.stream_count)
+        stream_count = stats.stream_count if stats.is_counted else None
+        folder = None if self._settings.store_kind == "memory" else self._folder
+        self._announce(Announcement(url, folder, stream_count, stats.damage_count, smp_address))
+        self._log.info("serving", url=url, folder=folder, streams=stream_count)
 
     def _give_up(self, parts: _Parts, server: QuietServer, failure: StorageError) -> None:
         self._log.error("the device failed", message=str(failure))
@@ -293,14 +302,14 @@ class Router:
         except StorageError:
             store.close()
             raise
-        return lives[-1] if lives else None
+        return life_with_records(lives)
 
     def _begin_events(self, store: Store, life: Life | None) -> Events | None:
         """Note the start; return where the operator's API notes what it hands out."""
         is_wanted = self._settings.audit_events
-        events = Events.of(store, clock_ms, Face.HTTP, is_wanted=is_wanted)
+        events = Events.of(store, self._clock.wall_ms, Face.HTTP, is_wanted=is_wanted)
+        note_start(store, self._clock.wall_ms(), life, is_silent=not is_wanted)
         if events is not None:
-            note_start(store, clock_ms(), life)
             events.connected(SESSION)
             if isinstance(store, TellsExpiry):
                 store.on_expired = events.expired
@@ -315,7 +324,7 @@ class Router:
             self._tokens,
             store,
             committer,
-            clock_ms,
+            self._clock,
             secrets.token_bytes,
             queues.pressure.set,
             b"" if life is None else life.seed,
@@ -329,7 +338,7 @@ class Router:
         records = await asyncio.to_thread(
             open_records, self._settings, self._folder, self._files, self._log
         )
-        return Smp(self._settings, store, committer, records, queues, clock_ms, self._log)
+        return Smp(self._settings, store, committer, records, queues, self._clock, self._log)
 
     def _store_id(self) -> bytes | None:
         """What the folder is known by; a store in memory is not known for long."""

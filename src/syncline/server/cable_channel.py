@@ -162,6 +162,7 @@ class CableChannel:
             case yjs.SyncUpdate(update=update) | yjs.SyncStep2(update=update) if (
                 self._may_write and self._face.documents.checks.is_large(update)
             ):
+                self._connection.is_checking = True
                 self._connection.peer.pause_reading()
                 checked = partial(self._checked, member, message, payload)
                 self._face.documents.checks.check(update, checked)
@@ -191,6 +192,7 @@ class CableChannel:
                 raise error
             self._take_update(member, message, sent, is_checked=True)
 
+        self._connection.is_checking = False
         if self._member is member and self._name in member.documents:
             self._connection.in_channel(self._identifier, take)
         if self._face.documents.is_congested:

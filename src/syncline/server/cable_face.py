@@ -22,6 +22,7 @@ from syncline.server.faces import Accepted, Peer, Rejected, Upgrade
 from syncline.server.frames import frame
 from syncline.server.grants import Grant
 from syncline.server.open_document import OpenDocument
+from syncline.server.token_expiry import TokenExpiry
 from syncline.server.yjs_rooms import YjsRooms
 from syncline.values import limits
 from syncline.values.updates import Update
@@ -106,7 +107,9 @@ class CableConnection:
         self._token = token
         self._channels: dict[str, CableChannel] = {}
         self._is_over = False
-        self._expiry: asyncio.TimerHandle | None = None
+        # A large update is looked at; until it is, the order of what comes rests on not reading on.
+        self.is_checking = False
+        self._expiry: TokenExpiry | None = None
 
     # What the socket tells.
 
@@ -118,8 +121,7 @@ class CableConnection:
             self.disconnect("unauthorized", reconnect=False)
             return
         if self.grant.expires_ms is not None:
-            seconds = max(0.0, (self.grant.expires_ms - self.face.clock_ms()) / 1000)
-            self._expiry = asyncio.get_running_loop().call_later(seconds, self._expired)
+            self._expiry = TokenExpiry(self.grant.expires_ms, self.face.clock_ms, self._expired)
         sid = self.face.random_bytes(AUTHOR_BYTES).hex() if self.is_extended else None
         self.send(cable.Welcome(sid=sid))
         self.face.keep_pinging(peer)
@@ -136,7 +138,7 @@ class CableConnection:
             self._take(cable.decode_command(data, self.face.frame_bytes_max))
         except ProtocolError:
             self.disconnect("invalid_request", reconnect=False)
-        if self.face.documents.is_congested:
+        if self.face.documents.is_congested and not self.is_checking:
             self.peer.pause_reading()
             self.face.documents.when_relieved(self.peer.resume_reading)
 

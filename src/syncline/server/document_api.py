@@ -43,7 +43,7 @@ class DocumentApi:
 
     async def overview(self, request: Request) -> Response:
         documents = self._ready()
-        if request.query_params.get("view") == "stored":
+        if _has_view(request, "stored"):
             return await self._stored(documents, request)
         return json_answer(document_views.overview(documents, self._clock_ms(), _LINE_COUNT_MAX))
 
@@ -63,7 +63,7 @@ class DocumentApi:
     async def describe(self, request: Request) -> Response:
         documents = self._ready()
         document = self._found(documents, request)
-        if request.query_params.get("view") == "state":
+        if _has_view(request, "state"):
             return json_answer(document_views.state(document))
         return json_answer(document_views.details(documents, document, self._clock_ms()))
 
@@ -86,3 +86,11 @@ class DocumentApi:
         if self._documents is None:
             raise self._absence()
         return self._documents
+
+
+def _has_view(request: Request, view: str) -> bool:
+    """Whether that is asked for in place of the usual. Raises MalformedMessageError."""
+    wanted = request.query_params.get("view")
+    if wanted is not None and wanted != view:
+        raise MalformedMessageError(f"view is {view}, or is left out")
+    return wanted == view

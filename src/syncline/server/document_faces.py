@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from syncline.server.cable_face import PATH as CABLE_PATH
 from syncline.server.cable_face import CableFace
+from syncline.server.clocks import Clock
 from syncline.server.committer import Committer
 from syncline.server.documents import Documents
 from syncline.server.events import Events
@@ -41,7 +42,7 @@ def open_documents(
     tokens: Tokens,
     store: Store,
     committer: Committer,
-    clock_ms: Callable[[], int],
+    clock: Clock,
     random_bytes: Callable[[int], bytes],
     press: Callable[[], None],
     life: bytes,
@@ -49,29 +50,29 @@ def open_documents(
 ) -> Documents:
     """Let WebSockets in to the documents of a store that is open."""
     options = options_of(settings, life)
-    events = Events.of(store, clock_ms, Face.DOCUMENTS, is_wanted=settings.audit_events)
-    documents = Documents(store, committer, clock_ms, random_bytes, options, press, events, log)
+    events = Events.of(store, clock.wall_ms, Face.DOCUMENTS, is_wanted=settings.audit_events)
+    documents = Documents(store, committer, clock, random_bytes, options, press, events, log)
     sync = SyncFace(
         documents,
-        Sessions(clock_ms, options.resume_ms),
+        Sessions(clock.steady_ms, options.resume_ms),
         tokens.authorize,
         offered_token,
         random_bytes,
-        clock_ms,
+        clock.wall_ms,
         SyncSettings(
             frame_bytes_max=settings.websocket_message_bytes_max,
             document_count_max=settings.documents_documents_per_connection_max,
             heartbeat_ms=settings.websocket_heartbeat_seconds * 1_000,
         ),
     )
-    rooms = YjsRooms(clock_ms)
+    rooms = YjsRooms(clock.steady_ms)
     yjs = YjsFace(
         documents,
         rooms,
         tokens.authorize,
         offered_token,
         random_bytes,
-        clock_ms,
+        clock.wall_ms,
         settings.websocket_message_bytes_max,
     )
     cable = CableFace(
@@ -80,7 +81,7 @@ def open_documents(
         tokens.authorize,
         offered_token,
         random_bytes,
-        clock_ms,
+        clock.wall_ms,
         settings.websocket_message_bytes_max,
         settings.documents_documents_per_connection_max,
     )

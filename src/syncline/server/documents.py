@@ -34,6 +34,7 @@ from syncline.errors import (
     WrongKindError,
 )
 from syncline.server.checking import Checks
+from syncline.server.clocks import Clock
 from syncline.server.committer import Committer
 from syncline.server.events import Events
 from syncline.server.grouping import Grouping
@@ -88,7 +89,7 @@ class Documents:
         self,
         store: Store,
         committer: Committer,
-        clock_ms: Callable[[], int],
+        clock: Clock,
         random_bytes: Callable[[int], bytes],
         options: DocumentOptions | None = None,
         press: Callable[[], None] = lambda: None,
@@ -100,7 +101,7 @@ class Documents:
         self.options = options or DocumentOptions()
         self._store = store
         self._committer = committer
-        self._clock_ms = clock_ms
+        self.clock = clock
         self._random_bytes = random_bytes
         self._press = press
         self._events = events
@@ -157,7 +158,7 @@ class Documents:
         self._member_count_of[member.way] -= 1
         if not self._member_count_of[member.way]:
             del self._member_count_of[member.way]
-        parked_ms = self._clock_ms() if keeps_places else None
+        parked_ms = self.clock.steady_ms() if keeps_places else None
         for name in list(member.documents):
             document = self._open[name]
             document.leave(member.connection, parked_ms=parked_ms)
@@ -195,7 +196,7 @@ class Documents:
             member.connection,
             member.author,
             epoch,
-            self._clock_ms(),
+            self.clock.steady_ms(),
             have=have_seq,
             acknowledges=member.acknowledges,
         )
@@ -236,7 +237,7 @@ class Documents:
             raise UnknownDocumentError(f"there is no document {name!r}")
         incarnation = self._random_bytes(INCARNATION_BYTES)
         try:
-            now_ms = self._clock_ms()
+            now_ms = self.clock.wall_ms()
             return create(name, kind, incarnation, self._store, self.options, now_ms, self._events)
         except StoreBusyError:
             self._press()
@@ -279,7 +280,7 @@ class Documents:
             else:
                 check_update(body)
         try:
-            result = document.mutate(member.author, clock, body, self._clock_ms(), value)
+            result = document.mutate(member.author, clock, body, self.clock.wall_ms(), value)
         except StoreBusyError:
             self._press()
             raise
@@ -366,7 +367,7 @@ class Documents:
         return partial(self._durable, dirty)
 
     def _durable(self, dirty: dict[OpenDocument, int], failure: StorageError | None) -> None:
-        now_ms = self._clock_ms()
+        now_ms = self.clock.steady_ms()
         self.is_congested = self._store.waiting_bytes > CONGESTED_BYTES
         for document, seq in dirty.items():
             if failure is not None:
@@ -393,7 +394,7 @@ class Documents:
 
     def drained(self, member: Member) -> None:
         """The connection takes more: its documents that are behind get a piece each, in turn."""
-        now_ms = self._clock_ms()
+        now_ms = self.clock.steady_ms()
         while member.behind and member.way.is_writable:
             name = next(iter(member.behind))
             del member.behind[name]
@@ -415,7 +416,7 @@ class Documents:
             return
         document = self._open[name]
         machine = document.machine
-        if machine.acknowledge(member.connection, epoch, seq, self._clock_ms()):
+        if machine.acknowledge(member.connection, epoch, seq, self.clock.steady_ms()):
             if self._events is not None:
                 self._events.acknowledged(document.stream, member.connection, seq)
             reader = member.documents[name]
@@ -462,7 +463,7 @@ class Documents:
     def _take_snapshot(self, document: OpenDocument) -> bool:
         """Whether there can be one; else the updates in the stream have to do."""
         try:
-            seq = document.stage_snapshot(self._clock_ms())
+            seq = document.stage_snapshot(self.clock.wall_ms())
         except StorageError:
             # The updates are in the stream; it is tried again with the next ones.
             return True
@@ -502,7 +503,7 @@ class Documents:
 
     def tend_all(self) -> None:
         """The upkeep that is due now; a timer calls it while there is any."""
-        now_ms = self._clock_ms()
+        now_ms = self.clock.steady_ms()
         for document in [each for each, due_ms in self._due_ms.items() if due_ms <= now_ms]:
             try:
                 next_ms = self._tend(document, now_ms)

@@ -141,12 +141,18 @@ class Events:
         self._note(encode_event(kind, self._clock_ms(), stream, session, first, last, detail))
 
 
-def note_start(store: Store | NotesEvents, now_ms: int, life: Life | None = None) -> None:
-    """Every session that was noted before is over. `life`: that of a folder that was restored."""
+def note_start(
+    store: Store | NotesEvents, now_ms: int, life: Life | None = None, *, is_silent: bool = False
+) -> None:
+    """Every session that was noted before is over. `life`: that of a folder that was restored.
+
+    `is_silent`: nothing else will be noted. Who checks later must not take that for nothing having
+    happened.
+    """
     if not isinstance(store, NotesEvents):
         return
-    if life is None:
-        store.note_event(encode_event(EventKind.STARTED, now_ms))
-        return
-    former = life.former.ljust(len(NO_STREAM), b"\0")
-    store.note_event(encode_event(EventKind.STARTED, now_ms, former, first=life.branch))
+    former, branch = (NO_STREAM, 0) if life is None else (life.former, life.branch)
+    former = former.ljust(len(NO_STREAM), b"\0")
+    store.note_event(
+        encode_event(EventKind.STARTED, now_ms, former, first=branch, detail=int(is_silent))
+    )

@@ -9,7 +9,7 @@ from functools import partial
 import msgspec
 
 from syncline.errors import (
-    ForeignFolderError,
+    ConfigError,
     MalformedMessageError,
     RefusedError,
     StorageError,
@@ -20,6 +20,8 @@ from syncline.storage.copies import CopyManifest, check_empty, copy_certificates
 from syncline.storage.files import Files
 from syncline.storage.inspection import BacksUp
 from syncline.storage.life import copy_life
+from syncline.storage.memory import MemoryStore
+from syncline.storage.unfinished import UnfinishedFiles
 from syncline.values.limits import MIB
 
 _PROGRESS_BYTES = 8 * MIB
@@ -47,9 +49,14 @@ class HotBackup:
     def run(self, target: str) -> AsyncGenerator[bytes]:
         """Check what can be checked, then give the lines.
 
-        Raises MalformedMessageError, ForeignFolderError, RefusedError.
+        Raises MalformedMessageError for a folder that will not do, RefusedError.
         """
         store = self._store
+        if isinstance(store, MemoryStore):
+            raise RefusedError(
+                "what is kept in memory cannot be backed up, and is gone when the router stops; "
+                "`syncline tail --url` prints the messages"
+            )
         if not isinstance(store, BacksUp):
             raise RefusedError(
                 "this kind of store is backed up with the router stopped: "
@@ -61,8 +68,13 @@ class HotBackup:
         # Where they really are: links and dots may lead into the folder from anywhere.
         folder = posixpath.realpath(self._folder)
         if posixpath.commonpath([folder, posixpath.realpath(target)]) == folder:
-            raise ForeignFolderError(target, "it lies inside the data folder")
-        check_empty(self._files, target)
+            raise MalformedMessageError(
+                f"{target} lies inside the data folder; choose a place outside of it"
+            )
+        try:
+            check_empty(self._files, target)
+        except ConfigError as error:
+            raise MalformedMessageError(str(error)) from error
         return self._lines(store, target)
 
     def _check_idle(self) -> None:
@@ -97,12 +109,18 @@ class HotBackup:
             self._is_running = False
 
     def _steps(self, store: BacksUp, target: str) -> Generator[int]:
-        """The store first: it makes the folder. Each part is as of its own moment."""
+        """The store first: it makes the folder. Each part is as of its own moment.
+
+        Until all of them are there, nobody may take the folder for a store.
+        """
+        files = UnfinishedFiles(self._files, target)
         yield from store.backup(target)
+        files.take_back()
         if self._records is not None:
             yield from self._records.backup(target)
         yield from copy_certificates(self._files, self._folder, target)
         copy_life(self._files, self._folder, target)
+        files.finish()
 
 
 def _advance(steps: Iterator[int]) -> int | None:

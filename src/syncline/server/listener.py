@@ -23,6 +23,7 @@ from syncline.errors import ConfigError, LimitExceededError
 from syncline.server.faces import Accepted, Rejected, Upgrade
 from syncline.server.gathering import WebSockets
 from syncline.server.handshake import Request, read_upgrade, rejecting_answer, switching_answer
+from syncline.server.open_files import is_left_to_stores
 from syncline.values.limits import KIB
 
 HEAD_BYTES_MAX = 32 * KIB
@@ -105,7 +106,7 @@ class BoundedConnection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > self.connection_count_max:
+        if len(self.connections) > self.connection_count_max or _takes_last_files(transport):
             self._refuse(b"503 Service Unavailable")
             return
         self._expect_head()
@@ -228,6 +229,12 @@ class BoundedConnection(HttpToolsProtocol):
             head = b"HTTP/1.1 " + status + b"\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
             self.transport.write(head)
             self.transport.close()
+
+
+def _takes_last_files(transport: asyncio.Transport) -> bool:
+    # Without a socket of its own it was accepted elsewhere, and counted there.
+    its_socket = transport.get_extra_info("socket")
+    return its_socket is not None and is_left_to_stores(its_socket.fileno())
 
 
 async def _nothing_here(_scope: Scope, _receive: Receive, send: Send) -> None:

@@ -1,7 +1,8 @@
 """Pages of what a store holds, in the order of the ids.
 
 A page looks at all streams, and lets others have their turn meanwhile: what is created or deleted
-while it does may or may not be there.
+while it does may or may not be there. Where streams of the kind are rare it goes through all of
+them again for the next ones, each time for more, so that it does so a bounded number of times.
 """
 
 import asyncio
@@ -16,6 +17,12 @@ from syncline.values.ids import StreamId
 
 # Streams looked at in one turn of the loop.
 _LISTED_AT_ONCE = 1_024
+# While the store is counting them it may have to sync the folder of each.
+_LISTED_AT_ONCE_UNCOUNTED = 16
+# Streams whose state is asked for in one turn: a store may have to open a file for it.
+_LOOKED_AT_ONCE = 64
+# Streams that one walk brings at most; a walk through all of them brings no more.
+_WALK_COUNT_MAX = 65_536
 
 
 @dataclass(slots=True)
@@ -30,34 +37,39 @@ async def page_of(store: Store, kind: StreamKind, after: StreamId | None, count:
     """The next `count` streams of a kind; less than that are the last ones."""
     page = Page()
     last = after
-    while len(page.streams) < count:
-        streams = await _next_streams(store, last, count)
-        if not streams:
-            break
+    walk_count = count
+    while True:
+        streams = await _next_streams(store, last, walk_count)
         # Asking for the state of each stream would bring all of them into memory.
-        for stream in streams:
+        for number, stream in enumerate(streams, 1):
             _look(store, stream, kind, page)
             if len(page.streams) == count:
-                break
+                return page
+            if number % _LOOKED_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        if len(streams) < walk_count:
+            return page
         last = streams[-1]
-    return page
+        walk_count = max(count, min(2 * walk_count, _WALK_COUNT_MAX))
 
 
 async def _next_streams(store: Store, after: StreamId | None, count: int) -> list[StreamId]:
-    nearest: list[StreamId] = []
+    nearest: set[StreamId] = set()
+    # Beyond it there is no room, so most are left out by one comparison.
+    bound: StreamId | None = None
     streams = store.streams()
-    while some := list(islice(streams, _LISTED_AT_ONCE)):
-        # Beyond the last of those there is no room, so most are left out by one comparison.
-        bound = nearest[-1] if len(nearest) == count else None
-        later = {
+    at_once = _LISTED_AT_ONCE if store.stats().is_counted else _LISTED_AT_ONCE_UNCOUNTED
+    while some := list(islice(streams, at_once)):
+        nearest.update(
             each
             for each in some
             if (after is None or each > after) and (bound is None or each < bound)
-        }
-        if later:
-            nearest = heapq.nsmallest(count, later.union(nearest))
+        )
+        if len(nearest) >= 2 * count:
+            kept = heapq.nsmallest(count, nearest)
+            nearest, bound = set(kept), kept[-1]
         await asyncio.sleep(0)
-    return nearest
+    return heapq.nsmallest(count, nearest)
 
 
 def _look(store: Store, stream: StreamId, kind: StreamKind, page: Page) -> None:

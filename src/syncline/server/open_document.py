@@ -245,14 +245,16 @@ class OpenDocument:
 
         `value` is what the body says, if somebody has decoded it already.
 
-        Raises InvalidMutationError, DocumentFullError, StoreFullError, StoreBusyError; then nothing
-        has changed.
+        Raises InvalidMutationError, LimitExceededError, DocumentFullError, StoreFullError,
+        StoreBusyError; then nothing has changed.
         """
         machine = self.machine
         if clock and (repeated := machine.repeated(author, clock)) is not None:
             return repeated
         prepared = self.folding.prepare(body, value)
         self._check_size(len(body))
+        if value is None:
+            self.folding.admit(body)
         seq = self._store.append(self.stream, encode_entry(author, clock, body), now_ms)
         machine.stage(author, clock, seq)
         self._staged.append((Update(seq, now_ms, author, clock, body), prepared))

@@ -69,7 +69,8 @@ class Settings:
     store_kind: str = _text(
         "store.kind",
         AUTO_KIND,
-        "how it is kept; auto is what the folder holds already, and a log in a new one",
+        "how it is kept; auto is what the folder holds already, and a log in a new one; "
+        "what is in memory is gone when the router stops",
         AUTO_KIND,
         *STORE_KINDS,
     )

@@ -33,6 +33,7 @@ from syncline.server.grants import Grant
 from syncline.server.open_document import Member, OpenDocument, Reader
 from syncline.server.sessions import Sessions, author_of
 from syncline.server.sync_dialect import SyncDialect
+from syncline.server.token_expiry import TokenExpiry
 from syncline.values import limits
 from syncline.values.kinds import Kind
 from syncline.wire import sync_bodies
@@ -133,8 +134,10 @@ class SyncConnection:
         # Subscriptions that wait for the disk, each with its ticket.
         self._joining: dict[str, object] = {}
         self._is_over = False
+        # A large update is looked at; until it is, the order of what comes rests on not reading on.
+        self._is_checking = False
         # Of `hello`, then of the token.
-        self._deadline: asyncio.TimerHandle | None = None
+        self._deadline: asyncio.TimerHandle | TokenExpiry | None = None
 
     # What the socket tells.
 
@@ -161,7 +164,7 @@ class SyncConnection:
             self._close(TOO_MUCH, f"limit: {error}")
         except ProtocolError as error:
             self._close(MALFORMED, f"malformed: {error}")
-        if not self._is_over and self._documents.is_congested:
+        if not self._is_over and not self._is_checking and self._documents.is_congested:
             self._peer.pause_reading()
             self._documents.when_relieved(self._peer.resume_reading)
 
@@ -267,10 +270,8 @@ class SyncConnection:
             self._deadline.cancel()
             self._deadline = None
         if grant.expires_ms is not None:
-            seconds = max(0.0, (grant.expires_ms - self._face.clock_ms()) / 1000)
-            self._deadline = asyncio.get_running_loop().call_later(
-                seconds, self._close, UNAUTHORIZED, "unauthorized: the token has expired"
-            )
+            expired = partial(self._close, UNAUTHORIZED, "unauthorized: the token has expired")
+            self._deadline = TokenExpiry(grant.expires_ms, self._face.clock_ms, expired)
         return grant
 
     def _renew(self, member: Member, message: RenewToken) -> None:
@@ -283,25 +284,32 @@ class SyncConnection:
             return
         for name in [name for name in member.documents if not grant.may_read(name)]:
             self._end(member, name, "unauthorized", "the new token does not allow it", False)
+        for name in [name for name in self._joining if not grant.may_read(name)]:
+            del self._joining[name]
+            self._fail("forbidden", "the new token does not allow this document", name)
 
     def _subscribe(self, member: Member, message: Subscribe) -> None:
         name = message.document
         if not self._grant.may_read(name):
             self._fail("forbidden", "the token does not allow this document", name)
             return
+        self._supersede(name)
         if self._documents.unsubscribe(member, name):
             # It lost its way and begins anew.
             self._ended_count += 1
-        elif (
-            len(member.documents) + len(self._joining) >= self._face.settings.document_count_max
-            and name not in self._joining
-        ):
+        elif len(member.documents) + len(self._joining) >= self._face.settings.document_count_max:
             self._fail("limit", "too many documents on one connection", name)
             return
         have: tuple[bytes, int] | None = None
         if message.since is not None:
             have = (_incarnation(message.since.incarnation), message.since.seq)
         self._join_in_time(member, name, message, have)
+
+    def _supersede(self, name: str) -> None:
+        """Whoever asked for this waits no longer, and asked for something else. Clients count the
+        answers to know which is the one to the last they asked, so there is one to each."""
+        if self._joining.pop(name, None) is not None:
+            self._fail("superseded", "something else was asked for meanwhile", name, retriable=True)
 
     def _join_in_time(
         self,
@@ -334,9 +342,14 @@ class SyncConnection:
         ticket = self._joining[name] = object()
 
         def join() -> None:
-            if self._joining.get(name) is ticket:
-                self._try_to_join(member, name, message, have)
-                self._joining.pop(name, None)
+            if self._joining.get(name) is not ticket:
+                return
+            if self._documents.is_on_its_way(name, member.author):
+                # While it waited for room, the same client has written to it over another face.
+                self._join_in_time(member, name, message, have)
+                return
+            self._try_to_join(member, name, message, have)
+            self._joining.pop(name, None)
 
         def give_up(error: StoreBusyError) -> None:
             if self._joining.pop(name, None) is ticket:
@@ -397,7 +410,7 @@ class SyncConnection:
         self._documents.feed(member, document.name)
 
     def _unsubscribe(self, member: Member, message: Unsubscribe) -> None:
-        self._joining.pop(message.document, None)
+        self._supersede(message.document)
         # Whatever epoch it names: a later one was asked for before this, and is not wanted either.
         reader = member.documents.get(message.document)
         epoch = self._ended_count + 1 if reader is None else reader.subscription.epoch
@@ -430,9 +443,11 @@ class SyncConnection:
         self, member: Member, message: Mutate, document: OpenDocument, body: bytes
     ) -> None:
         """Nothing more is read before it is known whether this is an update."""
+        self._is_checking = True
         self._peer.pause_reading()
 
         def checked(error: ProtocolError | None) -> None:
+            self._is_checking = False
             reader = member.documents.get(message.document)
             if reader is not None and reader.subscription.epoch == message.epoch:
                 self._attempt(member, message, document, partial(store, error))

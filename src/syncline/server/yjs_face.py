@@ -5,7 +5,6 @@ sync step 2 is durable, as everywhere; a client that reconnects compares state v
 it sent and nobody stored is sent again. Handing over to the socket counts as arrived.
 """
 
-import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
@@ -27,6 +26,7 @@ from syncline.server.faces import Accepted, Peer, Rejected, Upgrade
 from syncline.server.frames import frame
 from syncline.server.grants import Grant
 from syncline.server.open_document import Member, OpenDocument
+from syncline.server.token_expiry import TokenExpiry
 from syncline.server.tokens import token_subprotocol
 from syncline.server.yjs_rooms import YjsRooms
 from syncline.server.yjs_steps import answer_step_1, folding_of, has_news
@@ -114,7 +114,7 @@ class YjsConnection:
         self._is_checking = False
         # Somebody came or left while it had no room to be told.
         self._is_awareness_due = False
-        self._expiry: asyncio.TimerHandle | None = None
+        self._expiry: TokenExpiry | None = None
 
     # What the socket tells.
 
@@ -151,10 +151,8 @@ class YjsConnection:
         if not grant.may_read(self._name):
             raise NotAuthorizedError("the token does not allow this document")
         if grant.expires_ms is not None:
-            seconds = max(0.0, (grant.expires_ms - self._face.clock_ms()) / 1000)
-            self._expiry = asyncio.get_running_loop().call_later(
-                seconds, self._deny, "the token has expired"
-            )
+            expired = partial(self._deny, "the token has expired")
+            self._expiry = TokenExpiry(grant.expires_ms, self._face.clock_ms, expired)
         return grant
 
     def _deny(self, reason: str) -> None:
@@ -236,7 +234,8 @@ class YjsConnection:
             self._peer.close(MALFORMED, f"malformed: {error}")
         except (RefusedError, StorageError) as error:
             self._refuse(error)
-        if self._face.documents.is_congested:
+        # While an update is looked at nothing is read anyway, and the disk is no reason to go on.
+        if self._face.documents.is_congested and not self._is_checking:
             self._peer.pause_reading()
             self._face.documents.when_relieved(self._peer.resume_reading)
 

@@ -11,6 +11,7 @@ import pycrdt
 from msgspec import json
 
 from syncline.server.cable_face import CableConnection, CableFace
+from syncline.server.clocks import Clock
 from syncline.server.committer import Committer
 from syncline.server.documents import Documents
 from syncline.server.events import Events
@@ -309,7 +310,9 @@ class DocumentsRig:
         committer: Committer | None = None,
         events: NotesEvents | None = None,
     ) -> None:
+        # Goes as time does. The machine's clock goes with it until a test sets `wall`.
         self.clock = ManualClock()
+        self.wall = self.clock
         self.store = store
         self.committer = committer or Committer.on_thread(store)
         numbers = count(1)
@@ -317,9 +320,10 @@ class DocumentsRig:
         def random_bytes(size: int) -> bytes:
             return next(numbers).to_bytes(size, "big")
 
-        noted = None if events is None else Events(events, self.clock, Face.DOCUMENTS)
+        noted = None if events is None else Events(events, self._wall_ms, Face.DOCUMENTS)
+        clock = Clock(self._wall_ms, self.clock)
         self.documents = Documents(
-            store, self.committer, self.clock, random_bytes, options, events=noted
+            store, self.committer, clock, random_bytes, options, events=noted
         )
         self.sessions = Sessions(self.clock, KEEP_MS)
         self.face = SyncFace(
@@ -328,7 +332,7 @@ class DocumentsRig:
             authorize or (lambda token: AllowAll()),
             lambda upgrade: None,
             random_bytes,
-            self.clock,
+            self._wall_ms,
             settings,
         )
         self.rooms = YjsRooms(self.clock)
@@ -338,7 +342,7 @@ class DocumentsRig:
             authorize or (lambda token: AllowAll()),
             lambda upgrade: None,
             random_bytes,
-            self.clock,
+            self._wall_ms,
         )
         self.cable_face = CableFace(
             self.documents,
@@ -346,8 +350,11 @@ class DocumentsRig:
             authorize or (lambda token: AllowAll()),
             lambda upgrade: None,
             random_bytes,
-            self.clock,
+            self._wall_ms,
         )
+
+    def _wall_ms(self) -> int:
+        return self.wall()
 
     def yjs(self, document: str = "d") -> YjsClient:
         accepted = self.yjs_face.accept(Upgrade(f"/yjs/{document}"))

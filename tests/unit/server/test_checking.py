@@ -162,3 +162,44 @@ async def test_over_cable_it_is_the_same(rig: DocumentsRig, gate: Gate) -> None:
     await rig.documents.checks.settled()
     assert "reject_subscription" in writer.take_types()
     writer.command("unsubscribe", D)
+
+
+async def write_much(rig: DocumentsRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk has more to do than it should, for a moment."""
+    monkeypatch.setattr("syncline.server.documents.CONGESTED_BYTES", 1_000)
+    rig.subscribed("other", "e", kind="bytes").mutate(1, b64encode(bytes(2_000)).decode(), "e")
+    assert rig.documents.is_congested
+
+
+async def test_a_disk_that_has_caught_up_is_no_reason_to_read_on(
+    rig: DocumentsRig, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What came behind the large update would be stored before it, with a higher clock, and the
+    # large one be taken for a repetition: acknowledged, and lost.
+    writers = (rig.subscribed("w", kind="yjs"), rig.yjs_joined(), rig.cable_joined())
+    over_sync, over_yjs, over_cable = writers
+    await write_much(rig, monkeypatch)
+    over_sync.mutate(1, b64encode(typed(LARGE, client=1)[0]).decode())
+    over_yjs.update(typed(LARGE, client=2)[0])
+    over_cable.update(typed(LARGE, client=3)[0], clock=1)
+    await gate.until_entered()
+    await rig.settle()
+    assert not rig.documents.is_congested
+    assert [each.peer.is_paused for each in writers] == [True] * 3
+    await done(rig, gate)
+    assert [each.peer.is_paused for each in writers] == [False] * 3
+    assert head(rig) == 3
+
+
+async def test_with_a_busy_disk_it_is_read_on_once_that_has_caught_up(
+    rig: DocumentsRig, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writers = (rig.subscribed("w", kind="yjs"), rig.yjs_joined(), rig.cable_joined())
+    over_sync, over_yjs, over_cable = writers
+    over_sync.mutate(1, b64encode(typed(LARGE, client=1)[0]).decode())
+    over_yjs.update(typed(LARGE, client=2)[0])
+    over_cable.update(typed(LARGE, client=3)[0], clock=1)
+    await gate.until_entered()
+    await write_much(rig, monkeypatch)
+    await done(rig, gate)
+    assert [each.peer.is_paused for each in writers] == [False] * 3

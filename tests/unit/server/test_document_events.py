@@ -194,7 +194,9 @@ async def test_who_leaves_is_noted_with_what_was_there_for_it(
 def test_a_start_says_where_the_log_branched_off(noted: Noted) -> None:
     note_start(noted, 7)
     note_start(noted, 8, Life(b"s" * 16, 4_096, b"f" * 16))
-    never, restored = noted.take_events()
+    note_start(noted, 9, is_silent=True)
+    never, restored, silent = noted.take_events()
+    assert (never.detail, restored.detail, silent.detail) == (0, 0, 1)
     assert (never.kind, never.time_ms, never.first, never.stream) == (1, 7, 0, bytes(24))
     assert (restored.first, restored.stream) == (4_096, b"f" * 16 + bytes(8))
 

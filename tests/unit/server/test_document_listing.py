@@ -7,7 +7,7 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 
-from syncline.errors import CorruptionError
+from syncline.errors import CorruptionError, MalformedMessageError
 from syncline.server.document_api import DocumentApi
 from syncline.storage.base import StreamKind, StreamState
 from syncline.storage.documents import stream_of
@@ -39,6 +39,19 @@ async def pages(rig: DocumentsRig, count: int) -> list[list[dict[str, Any]]]:
             found.append(answer["documents"])
             after = answer["after"]
     return found
+
+
+async def test_a_view_that_does_not_exist_is_refused_and_not_taken_for_another(
+    rig: DocumentsRig,
+) -> None:
+    api = DocumentApi(rig.clock, RuntimeError)
+    api.attach(rig.documents, rig.committer)
+    rig.subscribed("a", NAMES[0], kind="json")
+    transport = httpx.ASGITransport(app=Starlette(routes=list(api.routes())))
+    async with httpx.AsyncClient(transport=transport, base_url="http://router") as client:
+        for path in ("/api/documents?view=store", f"/api/documents/{NAMES[0]}?view=stored"):
+            with pytest.raises(MalformedMessageError, match="or is left out"):
+                await client.get(path)
 
 
 async def test_every_document_is_listed_once_whether_or_not_it_is_open(rig: DocumentsRig) -> None:

@@ -14,6 +14,7 @@ from syncline.storage.documents import (
     encode_snapshot,
     stream_of,
 )
+from syncline.testing.clock import ManualClock
 from syncline.values.kinds import Kind
 from syncline.wire import yjs
 from tests.unit.server.documents_rig import (
@@ -151,3 +152,57 @@ async def test_a_damaged_snapshot_costs_who_opens_the_document_a_clear_word_and_
     rig.documents.delete("broken")
     await rig.settle()
     assert rig.documents.find("broken") is None
+
+
+# The clock of the machine is set, by hours and by years.
+
+YEAR_MS = 366 * 24 * 60 * 60 * 1_000
+
+
+async def test_nobody_is_late_because_the_clock_was_set_forward(rig: DocumentsRig) -> None:
+    author, reader = rig.subscribed("a"), rig.subscribed("b")
+    away = rig.connect("c", policy="resume")
+    away.subscribe()
+    author.mutate(1, {"x": 1})
+    await rig.settle()
+    away.ack(1)
+    away.drop()
+    author.mutate(2, {"x": 2})
+    await rig.settle()
+    author.ack(2)
+    rig.wall = ManualClock(rig.clock() + YEAR_MS)
+    await rig.tick(1_000)
+    assert rig.documents.counters.evicted_count == 0
+    reader.ack(2)
+    back = rig.connect("c", policy="resume")
+    welcome, subscribed = back.take("welcome", "subscribed")
+    assert (welcome["restored"], subscribed["resumed"]) == (["d"], True)
+
+
+async def test_upkeep_goes_on_though_the_clock_was_set_back(rig: DocumentsRig) -> None:
+    author, reader = rig.subscribed("a"), rig.subscribed("b")
+    author.mutate(1, {"x": 1})
+    await rig.settle()
+    author.ack(1)
+    reader.take()
+    rig.wall = ManualClock(rig.clock() - YEAR_MS)
+    await rig.tick(6_000)
+    assert [each["seq"] for each in reader.take("mutation")] == [1], "it is sent again"
+    await rig.tick(30_000)
+    assert [each["type"] for each in reader.take()][-1] == "evicted"
+    author.drop()
+    reader.drop()
+    for _ in range(3):
+        await rig.tick(LINGER_MS + 1_000)
+    assert list(rig.documents.opened()) == []
+    entry = next(iter(rig.store.read(stream_of("d"), 0, 1, 1_000)), None)
+    assert entry is None, "it is in the snapshot, and nobody has to get it"
+
+
+async def test_what_is_stored_has_the_time_of_the_clock_on_the_wall(rig: DocumentsRig) -> None:
+    author = rig.subscribed("a")
+    rig.wall = ManualClock(rig.clock() - YEAR_MS)
+    author.mutate(1, {"x": 1})
+    await rig.settle()
+    (entry,) = rig.store.read(stream_of("d"), 1, 1, 1_000)
+    assert entry.time_ms == rig.wall()

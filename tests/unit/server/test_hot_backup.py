@@ -3,18 +3,19 @@
 import json
 import random
 import threading
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from syncline.errors import RefusedError
+from syncline.errors import ForeignFolderError, MalformedMessageError, RefusedError, StoreFullError
 from syncline.server import hot_backup
 from syncline.server.hot_backup import HotBackup
 from syncline.storage.base import StreamKind, commit
 from syncline.storage.copies import check_copy, read_manifest
 from syncline.storage.files import DiskFiles, File
+from syncline.storage.journal.store import JournalStore
 from syncline.storage.log.store import LogStore
 from syncline.storage.options import StoreOptions
 from syncline.storage.records.base import commit as commit_records
@@ -146,3 +147,36 @@ async def test_records_are_copied_with_the_store(tmp_path: Path) -> None:
     assert copy.queue(RECORD.recipient_id) == RECORD
     assert copy.queue(STREAM) is None, "it was not durable"
     copy.close()
+
+
+class FullRecords:
+    """The disk is full when their turn comes."""
+
+    def backup(self, folder: str) -> Generator[int]:
+        raise StoreFullError(folder, "no space left on device")
+        yield 0
+
+
+async def test_half_a_copy_is_no_store(subject: Subject) -> None:
+    backup = HotBackup(subject.store, subject.files, "/data", lambda: 1, FullRecords())
+    lines = [json.loads(line) async for line in backup.run("/copy")]
+    assert "no space left" in lines[-1]["error"]
+    with pytest.raises(ForeignFolderError, match="cut short"):
+        subject.opened("/copy")
+
+
+def test_a_store_that_cannot_be_copied_hot_says_what_to_do(tmp_path: Path) -> None:
+    files, folder, chance = DiskFiles(), str(tmp_path / "data"), random.Random(5).randbytes
+    store = JournalStore.open(folder, files, StoreOptions(), now_ms=1, random_bytes=chance)
+    with pytest.raises(RefusedError, match="stop it, then run `syncline backup`"):
+        HotBackup(store, files, folder, lambda: 1).run(str(tmp_path / "copy"))
+    store.close()
+
+
+@pytest.mark.parametrize("target", ["/data/copy", "/full", "/file", "/nowhere/copy", "copy"])
+def test_a_folder_that_will_not_do_is_the_callers_mistake(subject: Subject, target: str) -> None:
+    subject.files.make_folder("/full")
+    for path in ("/full/something", "/file"):
+        subject.files.open(path, create=True).close()
+    with pytest.raises(MalformedMessageError):
+        HotBackup(subject.store, subject.files, "/data", lambda: 1).run(target)

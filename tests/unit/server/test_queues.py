@@ -4,6 +4,7 @@ import asyncio
 import random
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -278,14 +279,18 @@ async def test_a_page_goes_on_past_what_cannot_be_read(
     assert await rig.queues.page(first.streams[-1], 2) == Page([created[3]], [created[4]])
 
 
+@pytest.mark.parametrize("is_counted", [True, False])
 async def test_listing_looks_at_so_many_queues_in_a_turn(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, is_counted: bool
 ) -> None:
     chance = random.Random(1)
     listed = [StreamId(chance.randbytes(24)) for _ in range(100)]
     for stream in listed:
         rig.store.create(stream, StreamKind.QUEUE, 0, 1)
     monkeypatch.setattr("syncline.server.listing._LISTED_AT_ONCE", 7)
+    monkeypatch.setattr("syncline.server.listing._LISTED_AT_ONCE_UNCOUNTED", 3)
+    stats = replace(rig.store.stats(), is_counted=is_counted)
+    monkeypatch.setattr(rig.store, "stats", lambda: stats)
     seen: list[StreamId] = []
     most_in_a_turn = 0
 
@@ -307,7 +312,28 @@ async def test_listing_looks_at_so_many_queues_in_a_turn(
     watching.cancel()
     assert page == Page(sorted(listed)[5:35])
     assert len(seen) == 120
-    assert most_in_a_turn == 7
+    assert most_in_a_turn == (7 if is_counted else 3)
+
+
+async def test_few_queues_among_many_documents_are_found_in_a_few_walks(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance = random.Random(1)
+    listed = sorted(StreamId(chance.randbytes(24)) for _ in range(2_000))
+    for stream in listed:
+        is_queue = stream in (listed[700], listed[-1])
+        kind = StreamKind.QUEUE if is_queue else StreamKind.DOCUMENT
+        rig.store.create(stream, kind, 0, 1)
+    walk_count = 0
+
+    def streams() -> Iterator[StreamId]:
+        nonlocal walk_count
+        walk_count += 1
+        return iter(listed)
+
+    monkeypatch.setattr(rig.store, "streams", streams)
+    assert await rig.queues.page(None, 2) == Page([listed[700], listed[-1]])
+    assert walk_count <= 12
 
 
 async def test_a_queue_that_is_deleted_while_it_is_listed_is_left_out(

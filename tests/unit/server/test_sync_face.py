@@ -6,9 +6,18 @@ from typing import Any
 
 import pytest
 
+from syncline.errors import StoreBusyError
 from syncline.server.open_document import DocumentOptions
 from syncline.server.sync_face import SyncSettings
-from tests.unit.server.documents_rig import AllowAll, Client, DocumentsRig, open_memory
+from tests.unit.server.documents_rig import (
+    AllowAll,
+    Client,
+    DocumentsRig,
+    ReadsOnlyOne,
+    identifier,
+    open_memory,
+    yjs_updates,
+)
 
 
 @pytest.fixture
@@ -171,6 +180,39 @@ async def test_who_leaves_while_it_waits_to_join_does_not_join(rig: DocumentsRig
     again.say("unsubscribe", document="d")
     await rig.settle()
     assert again.take("subscribed", "state") == []
+
+
+@pytest.mark.parametrize("between", [[], ["unsubscribe"]])
+async def test_each_subscribe_is_answered_though_the_next_came_while_it_waited(
+    rig: DocumentsRig, between: list[str]
+) -> None:
+    author = rig.subscribed("a")
+    author.mutate(1, {"x": 1})
+    author.drop()
+    again = rig.connect("a")
+    again.take()
+    again.subscribe()
+    for word in between:
+        again.say(word, document="d")
+    again.subscribe()
+    await rig.settle()
+    answers = again.take("subscribed", "error")
+    assert [each.get("code") for each in answers] == ["superseded", None]
+    assert answers[-1]["clock"] == 1
+
+
+async def test_who_waits_to_join_does_not_join_by_a_token_that_it_has_no_more() -> None:
+    rig = DocumentsRig(open_memory())
+    author = rig.subscribed("a", "secret")
+    author.mutate(1, {"x": 1}, "secret")
+    author.drop()
+    again = rig.connect("a")
+    again.subscribe("secret")
+    rig.face.authorize = lambda token: ReadsOnlyOne()
+    again.say("token", token="less")
+    await rig.settle()
+    assert [each["type"] for each in again.take("subscribed", "state", "error")] == ["error"]
+    await rig.committer.close()
 
 
 async def test_a_client_with_a_position_gets_what_it_missed(rig: DocumentsRig) -> None:
@@ -763,3 +805,26 @@ async def test_a_patch_is_decoded_once_on_its_way(
     document = rig.documents.find("d")
     assert document is not None
     assert document.folding.shown() == b'{"a":{"b":1}}'
+
+
+async def test_who_wrote_elsewhere_while_it_waited_for_room_joins_once_that_is_stored(
+    rig: DocumentsRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = rig.store.create
+    monkeypatch.setattr(rig.store, "create", no_room)
+    waiting = rig.connect("a")
+    waiting.subscribe(kind="yjs")
+    assert waiting.take("subscribed", "error") == []
+    monkeypatch.setattr(rig.store, "create", create)
+    # The same client over another face, which happens to find room first.
+    same = identifier(client="a")
+    other = rig.cable_joined(same)
+    other.update(yjs_updates("text")[0], same, clock=1)
+    rig.documents.patience.relieve()
+    await rig.settle()
+    (subscribed,) = waiting.take("subscribed")
+    assert (subscribed["seq"], subscribed["clock"]) == (1, 1)
+
+
+def no_room(*_arguments: object) -> None:
+    raise StoreBusyError(1, 1)
