@@ -34,10 +34,13 @@ class Client:
     """Made by `connect`. It reconnects by itself; after a number of attempts in vain it is offline,
     keeps what was not sent, and waits for `go_online`."""
 
-    def __init__(self, engine: Engine, runner: LinkRunner, client_id: str) -> None:
+    def __init__(
+        self, engine: Engine, runner: LinkRunner, client_id: str, running: "asyncio.Task[None]"
+    ) -> None:
         self.id = client_id
         self._engine = engine
         self._runner = runner
+        self._running = running
 
     @property
     def status(self) -> LinkStatus:
@@ -61,7 +64,12 @@ class Client:
             )
 
     def go_online(self) -> None:
-        """Try now, whether waiting, offline or closed by the router."""
+        """Try now, whether waiting, offline or closed by the router.
+
+        Raises LinkClosedError once the client has ended.
+        """
+        if self._running.done():
+            raise LinkClosedError(self._engine.trouble[1])
         self._engine.take(self._engine.machine.go_online(self._engine.now_ms()))
 
     async def go_offline(self) -> None:
@@ -133,11 +141,13 @@ async def connect(
     running = asyncio.create_task(_run(engine, runner), name="syncline client")
     running.add_done_callback(lambda task: _fail_all(engine, task))
     try:
-        yield Client(engine, runner, client_id)
+        yield Client(engine, runner, client_id, running)
     finally:
-        await runner.leave()
-        running.cancel()
-        await asyncio.wait([running])
+        try:
+            await runner.leave()
+        finally:
+            running.cancel()
+            await asyncio.wait([running])
     if not running.cancelled():
         running.result()
 
@@ -154,10 +164,13 @@ async def _run(engine: Engine, runner: LinkRunner) -> None:
 
 
 def _fail_all(engine: Engine, task: "asyncio.Task[None]") -> None:
-    """The client has ended: nobody is left waiting."""
+    """The client has ended: nobody is left waiting, and nobody who comes later waits."""
     error = None if task.cancelled() else task.exception()
+    sentence = f"the client has ended{f': {error!r}' if error else ''}"
     for listener in list(engine.listeners.values()):
-        listener.fail(LinkClosedError(f"the client has ended{f': {error!r}' if error else ''}"))
+        listener.fail(LinkClosedError(sentence))
+    engine.take(engine.machine.end())
+    engine.trouble = ("closed", sentence)
 
 
 def _checked_client_id(client: str | None) -> str:

@@ -14,7 +14,12 @@ from syncline.client.latest import Latest
 from syncline.client.saving import OwnChange
 from syncline.core.folds import Fold
 from syncline.core.replica import Replica
-from syncline.errors import LinkClosedError, NotAuthorizedError, RetriesExhaustedError
+from syncline.errors import (
+    LinkClosedError,
+    NotAuthorizedError,
+    ProtocolError,
+    RetriesExhaustedError,
+)
 from syncline.values.json_value import Json
 from syncline.values.kinds import Kind
 from syncline.values.replica import (
@@ -95,9 +100,12 @@ class Document:
         """Wait for own changes to be stored, then leave. Raises LinkClosedError if that is not
         known of all of them in time; they are kept, and sent if the document is opened again."""
         is_whole = error is None and self._error is None
-        if is_whole:
-            await self._until_saved()
-        unsaved_count = self._close()
+        try:
+            if is_whole:
+                await self._until_saved()
+        finally:
+            # Whoever stops waiting has left all the same.
+            unsaved_count = self._close()
         if is_whole and unsaved_count:
             raise LinkClosedError(
                 f"{unsaved_count} changes of {self.name!r} are not known to be stored; "
@@ -153,7 +161,8 @@ class Document:
 
     def watch(self, watcher: Callable[[Change], None]) -> Callable[[], None]:
         """Call `watcher` with each change the moment it is applied, in place of a reader. Returns
-        what ends it. The watcher must be quick, and must not raise."""
+        what ends it. The watcher must be quick. What it raises goes to the exception handler of the
+        loop."""
         self._watchers.append(watcher)
         return lambda: self._watchers.remove(watcher)
 
@@ -265,7 +274,14 @@ class Document:
         for reader in self._readers:
             reader.put(change)
         for watcher in list(self._watchers):
-            watcher(change)
+            try:
+                watcher(change)
+            except ProtocolError:
+                # It could not use what the router sent: that ends the connection.
+                raise
+            except Exception as error:  # noqa: BLE001 (the application's; it costs nobody else)
+                context = {"message": f"a watcher of {self.name!r} raised", "exception": error}
+                asyncio.get_running_loop().call_exception_handler(context)
 
     def _whole(self, reason: Literal["missed", "rejected"]) -> Replaced:
         return Replaced(self.seq, self.state, reason)

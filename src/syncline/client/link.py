@@ -89,7 +89,7 @@ class LinkRunner:
             return
         if self._engine.machine.link is not Link.DIALING:
             # It went offline meanwhile.
-            await socket.close()
+            await self._close(socket)
             return
         self._socket = socket
         self._engine.cut = self._cut
@@ -115,7 +115,15 @@ class LinkRunner:
                     await self._engine.outbox.until_empty()
             except TimeoutError:
                 pass
-            await socket.close()
+            await self._close(socket)
+
+    async def _close(self, socket: ClientConnection) -> None:
+        """In order, if the other side reads what waits for it; else without it."""
+        try:
+            async with asyncio.timeout(self._settings.close_timeout_s):
+                await socket.close()
+        except TimeoutError:
+            socket.transport.abort()
 
     async def renew(self, token: str) -> None:
         """Show the router a fresh token, now and at each later hello."""
@@ -170,7 +178,7 @@ class LinkRunner:
                     for task in tasks:
                         task.cancel()
         finally:
-            await socket.close()
+            await self._close(socket)
 
     async def _keep_reading(self, socket: ClientConnection) -> None:
         try:
@@ -207,8 +215,8 @@ class LinkRunner:
             try:
                 token = await self._current_token()
             except _TokenError as error:
-                log.warning("%s; the connection ends when the old one expires", error)
-                return
+                log.warning("%s; it is asked for again until the old one expires", error)
+                continue
             if token is not None:
                 await self.renew(token)
 

@@ -14,6 +14,7 @@ TokenSource = str | Callable[[], Awaitable[str]] | None
 
 # Before it expires; for one that lives only a little longer, after half of its life.
 RENEW_SECONDS_BEFORE = 30.0
+RENEW_SECONDS_MIN = 1.0
 
 
 class _Claims(msgspec.Struct):
@@ -30,8 +31,11 @@ def renewal_seconds(token: str | None, now_s: float) -> float | None:
     expires_s = _expiry(token)
     if expires_s is None:
         return None
-    left = max(0.0, expires_s - now_s)
-    return max(left - RENEW_SECONDS_BEFORE, left / 2)
+    left = expires_s - now_s
+    if left <= 0:
+        # The router takes it, so it is our clock that is wrong: it says nothing about when.
+        return RENEW_SECONDS_BEFORE
+    return max(left - RENEW_SECONDS_BEFORE, left / 2, RENEW_SECONDS_MIN)
 
 
 def _expiry(token: str | None) -> float | None:

@@ -40,6 +40,12 @@ class Peer:
     async def close(self, code: int = 1001, reason: str = "going_away: the router stops") -> None:
         await self._socket.close(code, reason)
 
+    def stop_reading(self) -> None:
+        self._socket.transport.pause_reading()
+
+    def cut(self) -> None:
+        self._socket.transport.abort()
+
     async def ended(self) -> None:
         async with asyncio.timeout(WAIT_S):
             await self._socket.wait_closed()

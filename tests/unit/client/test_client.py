@@ -524,6 +524,21 @@ async def test_a_token_is_asked_for_before_each_connection_and_before_it_expires
         assert (await peer.welcome())["token"] == given[-1]
 
 
+async def test_a_token_that_could_not_be_had_is_asked_for_again() -> None:
+    lives_s = iter([2, None, 3_600])
+
+    async def token() -> str:
+        life_s = next(lives_s)
+        if life_s is None:
+            raise OSError("nobody there")
+        return jwt(time.time() + life_s, str(life_s))
+
+    async with scripted_router() as router, connect(router.url, token=token):
+        peer = await router.accepted()
+        first = (await peer.welcome())["token"]
+        assert (await peer.expect("token"))["token"] != first
+
+
 async def test_a_token_can_be_renewed_by_hand() -> None:
     async with scripted_router() as router, connect(router.url, token="old") as client:
         peer = await router.accepted()
@@ -594,3 +609,77 @@ async def test_names_and_kinds_that_are_none_are_refused() -> None:
             client.document("")
         with pytest.raises(ConfigError, match="no kind"):
             client.document("plan", "xml")  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------------------------- cut short
+
+
+async def test_who_stops_waiting_for_the_closing_has_closed_all_the_same() -> None:
+    async with scripted_router() as router, connect(router.url) as client:
+        document, peer = await opened(client, router)
+        document.change({"x": 1})
+        await peer.expect("mutation")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await document.__aexit__(None, None, None)
+        await peer.expect("unsubscribe")
+        again = client.document("plan", wait=False)
+        await again.__aenter__()
+        assert again.state == {"x": 1}, "it is kept, and sent when the document is open"
+        await again.__aexit__(OSError, OSError(), None)
+
+
+async def test_a_client_that_is_cancelled_while_it_leaves_leaves_nothing_behind() -> None:
+    peers: asyncio.Queue[Peer] = asyncio.Queue(1)
+
+    async def leave() -> None:
+        async with connect(router.url) as client:
+            document, peer = await opened(client, router)
+            # It does not read what is sent, so there is something to wait for.
+            peer.stop_reading()
+            for _ in range(9):
+                document.change({"x": "x" * 900_000})
+            await peers.put(peer)
+
+    async with scripted_router() as router:
+        leaving = asyncio.create_task(leave())
+        peer = await peers.get()
+        await asyncio.sleep(0.1)
+        assert not leaving.done()
+        leaving.cancel()
+        await asyncio.wait([leaving])
+        peer.cut()
+        assert "syncline client" not in [task.get_name() for task in asyncio.all_tasks()]
+
+
+async def test_what_a_watcher_raises_costs_neither_the_client_nor_other_watchers() -> None:
+    raised: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _loop, context: raised.append(context["exception"])
+    )
+    async with scripted_router() as router, connect(router.url) as client:
+        document, peer = await opened(client, router)
+        seen: list[object] = []
+        document.watch(lambda change: raised[99])
+        document.watch(seen.append)
+        for seq in (1, 2):
+            mutation = {"document": "plan", "epoch": 1, "client": "you", "clock": seq}
+            await peer.send(type="mutation", seq=seq, mutation={"x": seq}, **mutation)
+        await reached(document, 2)
+        assert (client.status, document.state) == (LinkStatus.ONLINE, {"x": 2})
+    assert len(seen) == 2
+    assert [type(each) for each in raised] == [IndexError, IndexError]
+
+
+async def test_a_client_that_has_ended_says_so_and_lets_nobody_wait() -> None:
+    async with scripted_router() as router:
+        async with connect(router.url) as client:
+            await opened(client, router)
+        assert client.status is LinkStatus.CLOSED
+        async with asyncio.timeout(WAIT_S):
+            with pytest.raises(LinkClosedError, match="the client has ended"):
+                await client.online()
+            with pytest.raises(LinkClosedError, match="the client has ended"):
+                await client.document("other").__aenter__()
+        with pytest.raises(LinkClosedError, match="the client has ended"):
+            client.go_online()

@@ -137,3 +137,42 @@ test("a gap again and again is not asked about in haste", () => {
     assert.deepEqual(said(session.take()), ["subscribe"]);
   }
 });
+
+const welcome = (restored: string[] = []) =>
+  ({ type: "welcome", session: "s", version: 1, limits: {}, heartbeat_ms: 0, restored }) as const;
+const subscribed = (epoch: number) =>
+  ({ type: "subscribed", document: "plan", epoch, incarnation: "i", seq: 0, resumed: false, may_write: true, clock: 0 }) as const;
+const failure = (code: string, retriable: boolean) =>
+  ({ type: "error", code, message: "no", retriable, document: "plan" }) as const;
+
+test("an answer that comes after a document was closed is not taken for the one that the next opening waits for", () => {
+  for (const code of ["superseded", "forbidden"]) {
+    const session = makeSession();
+    session.opened(null, 0);
+    session.received(welcome(), 0);
+    session.open("plan", "json");
+    session.close("plan");
+    session.received(failure(code, code === "superseded"), 0);
+    const replica = session.open("plan", "json");
+    session.received(subscribed(1), 0);
+    session.received({ type: "state", document: "plan", epoch: 1, seq: 0, state: {} }, 0);
+    assert.equal(replica.status, "live");
+    assert.deepEqual(session.take().filter((action) => action.type === "error"), []);
+  }
+});
+
+test("a restored subscription that fails is told, and asked for again where that may help", () => {
+  const make = (code: string, retriable: boolean) => {
+    const session = makeSession();
+    const replica = session.open("plan", "json");
+    session.opened(null, 0);
+    session.received(welcome(["plan"]), 0);
+    session.take();
+    session.received(failure(code, retriable), 0);
+    return { session, replica };
+  };
+  assert.equal(make("unknown_document", false).replica.status, "closed");
+  const { session } = make("busy", true);
+  session.wake(session.dueAt);
+  assert.deepEqual(said(session.take()), ["subscribe"]);
+});

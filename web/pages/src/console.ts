@@ -15,12 +15,14 @@ import { byId, set } from "./svg.js";
 
 const EVERY_MS = 1000;
 const RATES_MAX = 120;
+const ANSWER_MS_MAX = 5000;
 const TOKEN_KEY = "syncline/operator-token";
 
 class Console {
   private before: Overview | null = null;
   private chosen: string | null = null;
   private readonly rates: number[] = [];
+  private readonly rows = new Map<string, HTMLTableRowElement>();
 
   async run(): Promise<void> {
     byId<HTMLFormElement>("ask").addEventListener("submit", (event) => this.takeToken(event));
@@ -32,7 +34,7 @@ class Console {
 
   private takeToken(event: Event): void {
     event.preventDefault();
-    sessionStorage.setItem(TOKEN_KEY, byId<HTMLInputElement>("token").value);
+    token.keep(byId<HTMLInputElement>("token").value);
     void this.look();
   }
 
@@ -47,7 +49,7 @@ class Console {
       state.textContent = "live";
     } catch (error) {
       set(state, { "data-state": "offline" });
-      state.textContent = error instanceof NeedsTokenError ? "locked" : "router not reached";
+      state.textContent = error instanceof AnswerError ? error.message : "router not reached";
       byId("ask").toggleAttribute("hidden", !(error instanceof NeedsTokenError));
     }
   }
@@ -71,32 +73,45 @@ class Console {
     for (const [id, words] of Object.entries(figures)) byId(id).textContent = words;
     set(byId("spark").querySelector("path")!, { d: sparkline(this.rates, 120, 36) });
     byId("empty").toggleAttribute("hidden", documents.length > 0);
-    byId("documents").querySelector("tbody")!.replaceChildren(...documents.map((line) => this.documentRow(line)));
+    this.showRows(documents);
   }
 
-  private documentRow(line: DocumentLine): HTMLElement {
+  /** Rows stay while their documents do: who is at one of them, by keyboard or by ear, is not thrown off every second. */
+  private showRows(lines: readonly DocumentLine[]): void {
+    const body = byId("documents").querySelector("tbody")!;
+    const focused = document.activeElement;
+    const names = new Set(lines.map((line) => line.name));
+    for (const [name, row] of this.rows) {
+      if (names.has(name)) continue;
+      row.remove();
+      this.rows.delete(name);
+    }
+    let next = body.firstElementChild;
+    for (const line of lines) {
+      const row = this.rows.get(line.name) ?? this.makeRow(line.name);
+      updateRow(row, line, line.name === this.chosen);
+      if (row === next) next = row.nextElementSibling;
+      else body.insertBefore(row, next);
+    }
+    // One that had to be moved has lost it.
+    if (focused instanceof HTMLTableRowElement && body.contains(focused)) focused.focus({ preventScroll: true });
+  }
+
+  private makeRow(name: string): HTMLTableRowElement {
     const row = document.createElement("tr");
     row.className = "choice";
     row.tabIndex = 0;
-    row.setAttribute("aria-selected", String(line.name === this.chosen));
     const choose = (): void => {
-      this.chosen = this.chosen === line.name ? null : line.name;
+      this.chosen = this.chosen === name ? null : name;
       byId("detail").toggleAttribute("hidden", this.chosen === null);
       void this.look();
     };
     row.addEventListener("click", choose);
     row.addEventListener("keydown", (event) => event.key === "Enter" && choose());
-    const name = cell(line.name, "name");
-    name.title = line.name;
-    row.append(
-      name,
-      cell(line.kind),
-      ...[line.head, line.first, line.snapshot_seq].map((number) => cell(String(number), "n")),
-      cell(bytes(line.state_bytes), "n"),
-      cell(String(line.readers), "n"),
-      cell(duration(line.lag_ms), "n"),
-      cell(String(line.evicted), "n"),
-    );
+    const first = cell(name, "name");
+    first.title = name;
+    row.append(first, cell(""), ...Array.from({ length: NUMBER_COUNT }, () => cell("", "n")));
+    this.rows.set(name, row);
     return row;
   }
 
@@ -114,6 +129,18 @@ class Console {
     const rows = details.connections.map((place) => placeRow(place, details.relative_lag_ms));
     byId("places").querySelector("tbody")!.replaceChildren(...rows);
   }
+}
+
+/** Behind the name and the kind of a document. */
+const NUMBER_COUNT = 7;
+
+function updateRow(row: HTMLTableRowElement, line: DocumentLine, isChosen: boolean): void {
+  set(row, { "aria-selected": String(isChosen) });
+  const numbers = [line.head, line.first, line.snapshot_seq, bytes(line.state_bytes), line.readers, duration(line.lag_ms), line.evicted];
+  [line.name, line.kind, ...numbers].forEach((content, index) => {
+    const shown = row.cells[index]!;
+    if (shown.textContent !== String(content)) shown.textContent = String(content);
+  });
 }
 
 function placeRow(place: Place, relativeLagMs: number): HTMLElement {
@@ -137,15 +164,51 @@ function cell(content: string | Element, className = "", after = ""): HTMLTableC
   return made;
 }
 
-class NeedsTokenError extends Error {}
+/** The router answered, but not with what was asked for. The message is short enough for the pill. */
+class AnswerError extends Error {}
+class NeedsTokenError extends AnswerError {}
+
+/** The operator's, until the tab is closed; where the browser keeps nothing, until the page is left. */
+class OperatorToken {
+  private held: string | null = null;
+
+  get headers(): Headers {
+    const token = this.held ?? this.kept();
+    try {
+      return new Headers(token === null ? {} : { authorization: `Bearer ${token}` });
+    } catch {
+      // It has characters that no header can have, so it cannot be the right one.
+      throw new NeedsTokenError("locked");
+    }
+  }
+
+  keep(token: string): void {
+    this.held = token;
+    try {
+      sessionStorage.setItem(TOKEN_KEY, token);
+    } catch {
+      // Held it is.
+    }
+  }
+
+  private kept(): string | null {
+    try {
+      return sessionStorage.getItem(TOKEN_KEY);
+    } catch {
+      return null;
+    }
+  }
+}
+
+const token = new OperatorToken();
 
 /** What the API says; null if there is no such thing. */
 async function ask<Answer>(path: string): Promise<Answer | null> {
-  const token = sessionStorage.getItem(TOKEN_KEY);
-  const answer = await fetch(path, { headers: token === null ? {} : { authorization: `Bearer ${token}` } });
-  if (answer.status === 401) throw new NeedsTokenError();
+  // A router that hangs must not leave the page saying that it is live.
+  const answer = await fetch(path, { headers: token.headers, signal: AbortSignal.timeout(ANSWER_MS_MAX) });
+  if (answer.status === 401) throw new NeedsTokenError("locked");
   if (answer.status === 404) return null;
-  if (!answer.ok) throw new Error(`the router answered ${answer.status}`);
+  if (!answer.ok) throw new AnswerError(`router answered ${answer.status}`);
   return (await answer.json()) as Answer;
 }
 

@@ -7,11 +7,14 @@ import {
   type ClientStorage,
   type JsonDocument,
   type JsonObject,
+  type StatusChange,
 } from "../../client/src/index.js";
 import { Canvas, type Cursor, type Hands, type Point, type Selection } from "./canvas.js";
 import { History } from "./history.js";
 import { identityOf, type Identity } from "./identity.js";
 import * as model from "./model.js";
+import { Notice } from "./notice.js";
+import { readPerson } from "./presence.js";
 import { byId } from "./svg.js";
 
 const POINT_EVERY_MS = 50;
@@ -28,13 +31,19 @@ class Page implements Hands {
   private pointedAt = 0;
   private isDrawing = false;
 
-  constructor(private readonly client: Client, name: string) {
+  constructor(
+    private readonly client: Client,
+    name: string,
+    private readonly notice: Notice,
+  ) {
     this.me = identityOf(client.id);
     this.document = client.document(name);
     byId("title").textContent = name;
-    for (const event of ["change", "status", "saved", "presence"] as const) this.document.on(event, () => this.drawSoon());
-    this.document.on("error", (error) => this.warn(error.message));
-    client.on("status", () => this.drawSoon());
+    for (const event of ["change", "saved", "presence"] as const) this.document.on(event, () => this.drawSoon());
+    this.document.on("status", (change) => this.turned(change));
+    client.on("status", (change) => this.turned(change));
+    this.document.on("error", (error) => this.notice.show(error.message));
+    client.on("error", (error) => this.notice.show(error.message));
     this.listen();
     this.document.setPresence({ ...this.me });
     this.drawSoon();
@@ -73,6 +82,7 @@ class Page implements Hands {
   }
 
   point(at: Point | null): void {
+    if (this.document.isClosed) return;
     const now = performance.now();
     if (at !== null && now - this.pointedAt < POINT_EVERY_MS) return;
     this.pointedAt = now;
@@ -100,17 +110,32 @@ class Page implements Hands {
 
   private undo(): void {
     const patch = this.history.pop();
-    if (patch !== undefined) this.document.change(patch);
+    if (patch !== undefined) this.change(patch);
   }
 
   private edit(patch: JsonObject, key = ""): void {
-    if (!this.document.mayWrite) {
-      this.warn("You may look at this diagram, but not change it.");
-      return;
+    const before = this.document.state;
+    if (this.change(patch)) this.history.record(before, patch, key, performance.now());
+  }
+
+  /** Whether the change was taken, or it was told why not. */
+  private change(patch: JsonObject): boolean {
+    if (this.document.isClosed) {
+      this.notice.show("This diagram has ended here, and what you do to it is not kept. Reload the page.");
+      return false;
     }
-    this.history.record(this.document.state, patch, key, performance.now());
-    // A change that is refused comes back by itself and is reported as an error.
-    this.document.change(patch).saved.catch(() => {});
+    if (!this.document.mayWrite) {
+      this.notice.show("You may look at this diagram, but not change it.");
+      return false;
+    }
+    try {
+      // A change that is refused comes back by itself and is reported as an error.
+      this.document.change(patch).saved.catch(() => {});
+      return true;
+    } catch (error) {
+      this.notice.show(`That was not done: ${reasonOf(error)}`);
+      return false;
+    }
   }
 
   // Keyboard and buttons.
@@ -164,6 +189,15 @@ class Page implements Hands {
 
   // Showing.
 
+  /** An end that is final is told for as long as it lasts. */
+  private turned({ status, error }: StatusChange): void {
+    if (status !== "closed" && !this.document.isClosed) this.notice.endStanding();
+    if (status === "closed" && error !== null) {
+      this.notice.show(`The router has ended this: ${error.message}. Reload the page to try again.`, true);
+    }
+    this.drawSoon();
+  }
+
   private get diagram(): model.Diagram {
     return model.readDiagram(this.document.state);
   }
@@ -202,12 +236,15 @@ class Page implements Hands {
   private drawSaving(): void {
     const pill = byId<HTMLElement>("saving");
     const unsaved = this.document.unsavedCount;
-    const [state, words] =
-      this.document.status === "live"
+    const toSend = unsaved > 0 ? ` · ${unsaved} to send` : "";
+    const isOver = this.document.isClosed || this.client.status === "closed";
+    const [state, words] = isOver
+      ? ["offline", `ended${toSend}`]
+      : this.document.status === "live"
         ? unsaved > 0 ? ["saving", `saving ${unsaved}`] : ["saved", "saved"]
         : this.client.status === "offline"
-          ? ["offline", unsaved > 0 ? `offline · ${unsaved} to send` : "offline"]
-          : ["connecting", unsaved > 0 ? `connecting · ${unsaved} to send` : "connecting"];
+          ? ["offline", `offline${toSend}`]
+          : ["connecting", `connecting${toSend}`];
     pill.dataset["state"] = state;
     if (pill.textContent !== words) pill.textContent = words;
   }
@@ -217,20 +254,12 @@ class Page implements Hands {
     const people = byId("people");
     people.replaceChildren(person(this.me, "you"));
     for (const [id, shown] of this.document.presence) {
-      if (id === this.client.id || typeof shown !== "object" || shown === null) continue;
-      const { name, tone, x, y } = shown as Record<string, unknown>;
-      const other = { name: String(name ?? "Somebody").slice(0, 24), tone: Math.abs(Number(tone) || 0) % model.TONES };
+      const other = id === this.client.id ? null : readPerson(shown);
+      if (other === null) continue;
       people.append(person(other, other.name));
-      if (typeof x === "number" && typeof y === "number") cursors.set(id, { ...other, x, y });
+      if (other.at !== null) cursors.set(id, { ...other, ...other.at });
     }
     this.canvas.drawCursors(cursors);
-  }
-
-  private warn(message: string): void {
-    const notice = byId<HTMLElement>("notice");
-    notice.textContent = message;
-    notice.hidden = false;
-    setTimeout(() => (notice.hidden = true), 6000);
   }
 }
 
@@ -238,13 +267,17 @@ function person({ name, tone }: Identity, title: string): HTMLElement {
   const made = document.createElement("span");
   made.className = `person mark-${tone}`;
   made.title = title === "you" ? `${name} (you)` : name;
-  made.textContent = name.split(" ").map((word) => word[0]).join("");
+  made.textContent = name.split(" ").map(([first]) => first).join("");
   return made;
 }
 
 /** Of a secure context more could be asked; this works everywhere. */
 function fresh(): string {
   return Array.from(crypto.getRandomValues(new Uint8Array(6)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+function reasonOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
 }
 
 /** What a tab has not sent outlives it, where tabs can tell each other apart; else it lives as long as the tab. */
@@ -254,7 +287,29 @@ async function identity(): Promise<{ storage: ClientStorage; client?: string }> 
   return { storage, client: await claimClient(storage) };
 }
 
-const name = new URLSearchParams(location.search).get("document") ?? "diagrams/demo";
-const token = new URLSearchParams(location.hash.slice(1)).get("token");
-const url = `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/sync`;
-new Page(connect(url, { ...(token !== null && { token }), ...(await identity()), maxAttempts: 1000 }), name);
+/** A browser may keep nothing for this page, or have no room left: that is no reason not to work. */
+async function identityIfKept(notice: Notice): Promise<{ storage?: ClientStorage; client?: string }> {
+  try {
+    return await identity();
+  } catch (error) {
+    notice.show(`What is not sent is lost with this tab, since the browser does not keep it: ${reasonOf(error)}`);
+    return {};
+  }
+}
+
+async function open(notice: Notice): Promise<void> {
+  const name = new URLSearchParams(location.search).get("document") || "diagrams/demo";
+  const token = new URLSearchParams(location.hash.slice(1)).get("token");
+  const url = `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/sync`;
+  const client = connect(url, { ...(token !== null && { token }), ...(await identityIfKept(notice)), maxAttempts: 1000 });
+  try {
+    new Page(client, name, notice);
+  } catch (error) {
+    client.close();
+    byId<HTMLElement>("saving").textContent = "ended";
+    byId<HTMLElement>("saving").dataset["state"] = "offline";
+    notice.show(`This diagram cannot be opened: ${reasonOf(error)}`, true);
+  }
+}
+
+await open(new Notice());

@@ -53,7 +53,7 @@ export function moveNode(id: string, x: number, y: number): JsonObject {
 }
 
 export function labelNode(id: string, label: string): JsonObject {
-  return { nodes: { [id]: { label: label.slice(0, LABEL_LENGTH_MAX) } } };
+  return { nodes: { [id]: { label: cut(label, LABEL_LENGTH_MAX) } } };
 }
 
 export function toneNode(id: string, tone: number): JsonObject {
@@ -105,6 +105,11 @@ function inverseOf(before: Json | undefined, patch: JsonObject): JsonObject {
   return undone;
 }
 
+/** The beginning of a text, without half of a character at its end: no document takes that. */
+export function cut(text: string, lengthMax: number): string {
+  return text.slice(0, lengthMax).replace(/[\uD800-\uDBFF]$/, "");
+}
+
 function field(value: Json | undefined, name: string): Json | undefined {
   return isObject(value) && Object.hasOwn(value, name) ? value[name] : undefined;
 }
@@ -122,5 +127,5 @@ function number(value: Json | undefined): number {
 }
 
 function text(value: Json | undefined): string {
-  return typeof value === "string" ? value.slice(0, LABEL_LENGTH_MAX) : "";
+  return typeof value === "string" ? cut(value, LABEL_LENGTH_MAX) : "";
 }

@@ -5,6 +5,7 @@ import { bytes, duration, healthOf, rate, sparkline, type Overview } from "../sr
 import { History } from "../src/history.js";
 import { identityOf } from "../src/identity.js";
 import * as model from "../src/model.js";
+import { readPerson } from "../src/presence.js";
 
 const state: Json = {
   nodes: { a: { x: 1, y: 2, label: "A", tone: 0 }, b: { x: 5, y: 6, label: "B", tone: 1 } },
@@ -82,4 +83,24 @@ test("a rate is what came between two looks", () => {
   assert.equal(rate(at(0, 5), at(2000, 25), "n"), 10);
   assert.equal(rate(at(0, 50), at(2000, 3), "n"), 0);
   assert.equal(sparkline([0, 1], 10, 10), "M0.0 9.0L10.0 1.0");
+});
+
+test("whatever others show of themselves can be read", () => {
+  const unspeakable = { toString: 1, valueOf: 1 };
+  for (const odd of [{}, { name: unspeakable, tone: unspeakable }, { name: null, tone: "3" }, { tone: -1e308, x: "1", y: 2 }, []]) {
+    const person = readPerson(odd as Json);
+    assert.equal(typeof person?.name, "string");
+    assert.ok(person !== null && person.tone >= 0 && person.tone < model.TONES);
+    assert.equal(person.at, null);
+  }
+  for (const nobody of [null, 7, "x"]) assert.equal(readPerson(nobody), null);
+  assert.deepEqual(readPerson({ name: "Ann", tone: 2, x: 3, y: 4 }), { name: "Ann", tone: 2, at: { x: 3, y: 4 } });
+});
+
+test("a label that is cut can be written again", () => {
+  const long = `${"a".repeat(59)}\u{1F600}`;
+  const { label } = model.readDiagram({ nodes: { a: { label: long } } }).nodes.get("a")!;
+  assert.equal(label, "a".repeat(59));
+  assert.deepEqual(model.labelNode("a", long), { nodes: { a: { label: "a".repeat(59) } } });
+  assert.equal(model.cut("\u{1F600}\u{1F600}", 2), "\u{1F600}");
 });

@@ -243,21 +243,28 @@ export class Session {
         this.setStatus("live", null);
         const restored = new Set(message.restored);
         for (const replica of this.replicas.values()) {
-            if (!replica.isClosed)
-                replica.connected(restored.has(replica.name));
+            if (replica.isClosed)
+                continue;
+            const isRestored = restored.has(replica.name);
+            // It was asked for on the connection before; what becomes of that is told here.
+            if (isRestored)
+                this.asked.set(replica.name, 1);
+            replica.connected(isRestored);
         }
     }
     takeFailure(failure, now) {
         const name = failure.document ?? null;
-        const replica = name === null ? undefined : this.replicas.get(name);
-        if (name === null || replica === undefined) {
-            const error = new RefusedError(failure.code, failure.message, failure.retriable, name);
-            this.actions.push({ type: "error", error });
-            return;
-        }
         // A subscription is answered by `subscribed` or by an error without a clock. `unexpected` is about the past.
-        const isOfSubscription = (failure.clock ?? null) === null && failure.code !== "unexpected" && this.asked.has(name);
-        replica.takeFailure(failure, isOfSubscription && this.isLastAnswer(name), now);
+        const isOfSubscription = name !== null && (failure.clock ?? null) === null && failure.code !== "unexpected" && this.asked.has(name);
+        // Counted whether or not the document is still open: the next one who opens it waits for its own answer.
+        const isLastAnswer = isOfSubscription && this.isLastAnswer(name);
+        const replica = name === null ? undefined : this.replicas.get(name);
+        if (replica !== undefined) {
+            replica.takeFailure(failure, isLastAnswer, now);
+        }
+        else if (!isOfSubscription) {
+            this.actions.push({ type: "error", error: new RefusedError(failure.code, failure.message, failure.retriable, name) });
+        }
     }
     /** Counts an answer to `subscribe`; of several under way only the last one counts. */
     isLastAnswer(name) {

@@ -1,5 +1,5 @@
 /** Draws a diagram and tells what hands did to it. Knows nothing of documents. */
-import { NODE_HEIGHT, NODE_WIDTH } from "./model.js";
+import { cut, NODE_HEIGHT, NODE_WIDTH } from "./model.js";
 import { byId, reconcile, set, svg } from "./svg.js";
 export class Canvas {
     hands;
@@ -185,7 +185,7 @@ function drawNode(element, node) {
     element.classList.add(`tone-${node.tone}`);
     const text = element.querySelector("text");
     const isEdited = element.querySelector("foreignObject") !== null;
-    const shown = isEdited ? "" : node.label.length > 18 ? `${node.label.slice(0, 17)}…` : node.label;
+    const shown = isEdited ? "" : node.label.length > 18 ? `${cut(node.label, 17)}…` : node.label;
     if (text.textContent !== shown)
         text.textContent = shown;
 }

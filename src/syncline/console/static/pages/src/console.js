@@ -3,11 +3,13 @@ import { bytes, duration, HEALTH_WORDS, healthOf, rate, sparkline, } from "./fig
 import { byId, set } from "./svg.js";
 const EVERY_MS = 1000;
 const RATES_MAX = 120;
+const ANSWER_MS_MAX = 5000;
 const TOKEN_KEY = "syncline/operator-token";
 class Console {
     before = null;
     chosen = null;
     rates = [];
+    rows = new Map();
     async run() {
         byId("ask").addEventListener("submit", (event) => this.takeToken(event));
         for (;;) {
@@ -18,7 +20,7 @@ class Console {
     }
     takeToken(event) {
         event.preventDefault();
-        sessionStorage.setItem(TOKEN_KEY, byId("token").value);
+        token.keep(byId("token").value);
         void this.look();
     }
     async look() {
@@ -35,7 +37,7 @@ class Console {
         }
         catch (error) {
             set(state, { "data-state": "offline" });
-            state.textContent = error instanceof NeedsTokenError ? "locked" : "router not reached";
+            state.textContent = error instanceof AnswerError ? error.message : "router not reached";
             byId("ask").toggleAttribute("hidden", !(error instanceof NeedsTokenError));
         }
     }
@@ -60,23 +62,47 @@ class Console {
             byId(id).textContent = words;
         set(byId("spark").querySelector("path"), { d: sparkline(this.rates, 120, 36) });
         byId("empty").toggleAttribute("hidden", documents.length > 0);
-        byId("documents").querySelector("tbody").replaceChildren(...documents.map((line) => this.documentRow(line)));
+        this.showRows(documents);
     }
-    documentRow(line) {
+    /** Rows stay while their documents do: who is at one of them, by keyboard or by ear, is not thrown off every second. */
+    showRows(lines) {
+        const body = byId("documents").querySelector("tbody");
+        const focused = document.activeElement;
+        const names = new Set(lines.map((line) => line.name));
+        for (const [name, row] of this.rows) {
+            if (names.has(name))
+                continue;
+            row.remove();
+            this.rows.delete(name);
+        }
+        let next = body.firstElementChild;
+        for (const line of lines) {
+            const row = this.rows.get(line.name) ?? this.makeRow(line.name);
+            updateRow(row, line, line.name === this.chosen);
+            if (row === next)
+                next = row.nextElementSibling;
+            else
+                body.insertBefore(row, next);
+        }
+        // One that had to be moved has lost it.
+        if (focused instanceof HTMLTableRowElement && body.contains(focused))
+            focused.focus({ preventScroll: true });
+    }
+    makeRow(name) {
         const row = document.createElement("tr");
         row.className = "choice";
         row.tabIndex = 0;
-        row.setAttribute("aria-selected", String(line.name === this.chosen));
         const choose = () => {
-            this.chosen = this.chosen === line.name ? null : line.name;
+            this.chosen = this.chosen === name ? null : name;
             byId("detail").toggleAttribute("hidden", this.chosen === null);
             void this.look();
         };
         row.addEventListener("click", choose);
         row.addEventListener("keydown", (event) => event.key === "Enter" && choose());
-        const name = cell(line.name, "name");
-        name.title = line.name;
-        row.append(name, cell(line.kind), ...[line.head, line.first, line.snapshot_seq].map((number) => cell(String(number), "n")), cell(bytes(line.state_bytes), "n"), cell(String(line.readers), "n"), cell(duration(line.lag_ms), "n"), cell(String(line.evicted), "n"));
+        const first = cell(name, "name");
+        first.title = name;
+        row.append(first, cell(""), ...Array.from({ length: NUMBER_COUNT }, () => cell("", "n")));
+        this.rows.set(name, row);
         return row;
     }
     async showDetails(name) {
@@ -93,6 +119,17 @@ class Console {
         const rows = details.connections.map((place) => placeRow(place, details.relative_lag_ms));
         byId("places").querySelector("tbody").replaceChildren(...rows);
     }
+}
+/** Behind the name and the kind of a document. */
+const NUMBER_COUNT = 7;
+function updateRow(row, line, isChosen) {
+    set(row, { "aria-selected": String(isChosen) });
+    const numbers = [line.head, line.first, line.snapshot_seq, bytes(line.state_bytes), line.readers, duration(line.lag_ms), line.evicted];
+    [line.name, line.kind, ...numbers].forEach((content, index) => {
+        const shown = row.cells[index];
+        if (shown.textContent !== String(content))
+            shown.textContent = String(content);
+    });
 }
 function placeRow(place, relativeLagMs) {
     const row = document.createElement("tr");
@@ -113,18 +150,53 @@ function cell(content, className = "", after = "") {
     made.append(content, after);
     return made;
 }
-class NeedsTokenError extends Error {
+/** The router answered, but not with what was asked for. The message is short enough for the pill. */
+class AnswerError extends Error {
 }
+class NeedsTokenError extends AnswerError {
+}
+/** The operator's, until the tab is closed; where the browser keeps nothing, until the page is left. */
+class OperatorToken {
+    held = null;
+    get headers() {
+        const token = this.held ?? this.kept();
+        try {
+            return new Headers(token === null ? {} : { authorization: `Bearer ${token}` });
+        }
+        catch {
+            // It has characters that no header can have, so it cannot be the right one.
+            throw new NeedsTokenError("locked");
+        }
+    }
+    keep(token) {
+        this.held = token;
+        try {
+            sessionStorage.setItem(TOKEN_KEY, token);
+        }
+        catch {
+            // Held it is.
+        }
+    }
+    kept() {
+        try {
+            return sessionStorage.getItem(TOKEN_KEY);
+        }
+        catch {
+            return null;
+        }
+    }
+}
+const token = new OperatorToken();
 /** What the API says; null if there is no such thing. */
 async function ask(path) {
-    const token = sessionStorage.getItem(TOKEN_KEY);
-    const answer = await fetch(path, { headers: token === null ? {} : { authorization: `Bearer ${token}` } });
+    // A router that hangs must not leave the page saying that it is live.
+    const answer = await fetch(path, { headers: token.headers, signal: AbortSignal.timeout(ANSWER_MS_MAX) });
     if (answer.status === 401)
-        throw new NeedsTokenError();
+        throw new NeedsTokenError("locked");
     if (answer.status === 404)
         return null;
     if (!answer.ok)
-        throw new Error(`the router answered ${answer.status}`);
+        throw new AnswerError(`router answered ${answer.status}`);
     return (await answer.json());
 }
 await new Console().run();

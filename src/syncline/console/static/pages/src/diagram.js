@@ -4,11 +4,14 @@ import { Canvas } from "./canvas.js";
 import { History } from "./history.js";
 import { identityOf } from "./identity.js";
 import * as model from "./model.js";
+import { Notice } from "./notice.js";
+import { readPerson } from "./presence.js";
 import { byId } from "./svg.js";
 const POINT_EVERY_MS = 50;
 const STEP = 12;
 class Page {
     client;
+    notice;
     canvas = new Canvas(this);
     history = new History();
     document;
@@ -18,15 +21,18 @@ class Page {
     source = null;
     pointedAt = 0;
     isDrawing = false;
-    constructor(client, name) {
+    constructor(client, name, notice) {
         this.client = client;
+        this.notice = notice;
         this.me = identityOf(client.id);
         this.document = client.document(name);
         byId("title").textContent = name;
-        for (const event of ["change", "status", "saved", "presence"])
+        for (const event of ["change", "saved", "presence"])
             this.document.on(event, () => this.drawSoon());
-        this.document.on("error", (error) => this.warn(error.message));
-        client.on("status", () => this.drawSoon());
+        this.document.on("status", (change) => this.turned(change));
+        client.on("status", (change) => this.turned(change));
+        this.document.on("error", (error) => this.notice.show(error.message));
+        client.on("error", (error) => this.notice.show(error.message));
         this.listen();
         this.document.setPresence({ ...this.me });
         this.drawSoon();
@@ -60,6 +66,8 @@ class Page {
         this.drawSoon();
     }
     point(at) {
+        if (this.document.isClosed)
+            return;
         const now = performance.now();
         if (at !== null && now - this.pointedAt < POINT_EVERY_MS)
             return;
@@ -89,16 +97,32 @@ class Page {
     undo() {
         const patch = this.history.pop();
         if (patch !== undefined)
-            this.document.change(patch);
+            this.change(patch);
     }
     edit(patch, key = "") {
-        if (!this.document.mayWrite) {
-            this.warn("You may look at this diagram, but not change it.");
-            return;
+        const before = this.document.state;
+        if (this.change(patch))
+            this.history.record(before, patch, key, performance.now());
+    }
+    /** Whether the change was taken, or it was told why not. */
+    change(patch) {
+        if (this.document.isClosed) {
+            this.notice.show("This diagram has ended here, and what you do to it is not kept. Reload the page.");
+            return false;
         }
-        this.history.record(this.document.state, patch, key, performance.now());
-        // A change that is refused comes back by itself and is reported as an error.
-        this.document.change(patch).saved.catch(() => { });
+        if (!this.document.mayWrite) {
+            this.notice.show("You may look at this diagram, but not change it.");
+            return false;
+        }
+        try {
+            // A change that is refused comes back by itself and is reported as an error.
+            this.document.change(patch).saved.catch(() => { });
+            return true;
+        }
+        catch (error) {
+            this.notice.show(`That was not done: ${reasonOf(error)}`);
+            return false;
+        }
     }
     // Keyboard and buttons.
     listen() {
@@ -149,6 +173,15 @@ class Page {
             this.move(this.selection.id, { x: node.x + dx, y: node.y + dy });
     }
     // Showing.
+    /** An end that is final is told for as long as it lasts. */
+    turned({ status, error }) {
+        if (status !== "closed" && !this.document.isClosed)
+            this.notice.endStanding();
+        if (status === "closed" && error !== null) {
+            this.notice.show(`The router has ended this: ${error.message}. Reload the page to try again.`, true);
+        }
+        this.drawSoon();
+    }
     get diagram() {
         return model.readDiagram(this.document.state);
     }
@@ -183,11 +216,15 @@ class Page {
     drawSaving() {
         const pill = byId("saving");
         const unsaved = this.document.unsavedCount;
-        const [state, words] = this.document.status === "live"
-            ? unsaved > 0 ? ["saving", `saving ${unsaved}`] : ["saved", "saved"]
-            : this.client.status === "offline"
-                ? ["offline", unsaved > 0 ? `offline · ${unsaved} to send` : "offline"]
-                : ["connecting", unsaved > 0 ? `connecting · ${unsaved} to send` : "connecting"];
+        const toSend = unsaved > 0 ? ` · ${unsaved} to send` : "";
+        const isOver = this.document.isClosed || this.client.status === "closed";
+        const [state, words] = isOver
+            ? ["offline", `ended${toSend}`]
+            : this.document.status === "live"
+                ? unsaved > 0 ? ["saving", `saving ${unsaved}`] : ["saved", "saved"]
+                : this.client.status === "offline"
+                    ? ["offline", `offline${toSend}`]
+                    : ["connecting", `connecting${toSend}`];
         pill.dataset["state"] = state;
         if (pill.textContent !== words)
             pill.textContent = words;
@@ -197,33 +234,29 @@ class Page {
         const people = byId("people");
         people.replaceChildren(person(this.me, "you"));
         for (const [id, shown] of this.document.presence) {
-            if (id === this.client.id || typeof shown !== "object" || shown === null)
+            const other = id === this.client.id ? null : readPerson(shown);
+            if (other === null)
                 continue;
-            const { name, tone, x, y } = shown;
-            const other = { name: String(name ?? "Somebody").slice(0, 24), tone: Math.abs(Number(tone) || 0) % model.TONES };
             people.append(person(other, other.name));
-            if (typeof x === "number" && typeof y === "number")
-                cursors.set(id, { ...other, x, y });
+            if (other.at !== null)
+                cursors.set(id, { ...other, ...other.at });
         }
         this.canvas.drawCursors(cursors);
-    }
-    warn(message) {
-        const notice = byId("notice");
-        notice.textContent = message;
-        notice.hidden = false;
-        setTimeout(() => (notice.hidden = true), 6000);
     }
 }
 function person({ name, tone }, title) {
     const made = document.createElement("span");
     made.className = `person mark-${tone}`;
     made.title = title === "you" ? `${name} (you)` : name;
-    made.textContent = name.split(" ").map((word) => word[0]).join("");
+    made.textContent = name.split(" ").map(([first]) => first).join("");
     return made;
 }
 /** Of a secure context more could be asked; this works everywhere. */
 function fresh() {
     return Array.from(crypto.getRandomValues(new Uint8Array(6)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+function reasonOf(error) {
+    return error instanceof Error ? error.message : String(error);
 }
 /** What a tab has not sent outlives it, where tabs can tell each other apart; else it lives as long as the tab. */
 async function identity() {
@@ -232,7 +265,29 @@ async function identity() {
     const storage = webStorage(localStorage);
     return { storage, client: await claimClient(storage) };
 }
-const name = new URLSearchParams(location.search).get("document") ?? "diagrams/demo";
-const token = new URLSearchParams(location.hash.slice(1)).get("token");
-const url = `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/sync`;
-new Page(connect(url, { ...(token !== null && { token }), ...(await identity()), maxAttempts: 1000 }), name);
+/** A browser may keep nothing for this page, or have no room left: that is no reason not to work. */
+async function identityIfKept(notice) {
+    try {
+        return await identity();
+    }
+    catch (error) {
+        notice.show(`What is not sent is lost with this tab, since the browser does not keep it: ${reasonOf(error)}`);
+        return {};
+    }
+}
+async function open(notice) {
+    const name = new URLSearchParams(location.search).get("document") || "diagrams/demo";
+    const token = new URLSearchParams(location.hash.slice(1)).get("token");
+    const url = `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/sync`;
+    const client = connect(url, { ...(token !== null && { token }), ...(await identityIfKept(notice)), maxAttempts: 1000 });
+    try {
+        new Page(client, name, notice);
+    }
+    catch (error) {
+        client.close();
+        byId("saving").textContent = "ended";
+        byId("saving").dataset["state"] = "offline";
+        notice.show(`This diagram cannot be opened: ${reasonOf(error)}`, true);
+    }
+}
+await open(new Notice());

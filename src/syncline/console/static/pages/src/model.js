@@ -30,7 +30,7 @@ export function moveNode(id, x, y) {
     return { nodes: { [id]: { x: Math.round(x), y: Math.round(y) } } };
 }
 export function labelNode(id, label) {
-    return { nodes: { [id]: { label: label.slice(0, LABEL_LENGTH_MAX) } } };
+    return { nodes: { [id]: { label: cut(label, LABEL_LENGTH_MAX) } } };
 }
 export function toneNode(id, tone) {
     return { nodes: { [id]: { tone: tone % TONES } } };
@@ -74,6 +74,10 @@ function inverseOf(before, patch) {
     }
     return undone;
 }
+/** The beginning of a text, without half of a character at its end: no document takes that. */
+export function cut(text, lengthMax) {
+    return text.slice(0, lengthMax).replace(/[\uD800-\uDBFF]$/, "");
+}
 function field(value, name) {
     return isObject(value) && Object.hasOwn(value, name) ? value[name] : undefined;
 }
@@ -87,5 +91,5 @@ function number(value) {
     return typeof value === "number" ? Math.max(-POSITION_MAX, Math.min(POSITION_MAX, value)) : 0;
 }
 function text(value) {
-    return typeof value === "string" ? value.slice(0, LABEL_LENGTH_MAX) : "";
+    return typeof value === "string" ? cut(value, LABEL_LENGTH_MAX) : "";
 }
