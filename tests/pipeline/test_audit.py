@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 from pyspark.sql import SparkSession
 
-from syncline.errors import ConfigError, TableError
+from syncline.errors import CommitConflictError, ConfigError, TableError
 from syncline.kernels import delivery_rows as codes
 from syncline.kernels.delivery import Rules
 from syncline.kernels.delivery_tally import FAULTS
@@ -20,6 +20,7 @@ from syncline.pipeline.auditing.facts import Facts
 from syncline.pipeline.auditing.facts import Log as LogTimes
 from syncline.pipeline.auditing.groups import NEW, log_groups
 from syncline.pipeline.auditing.settling import Settling
+from syncline.pipeline.jobs import audit as job
 from syncline.pipeline.jobs.audit import audit, settled_buckets
 from syncline.pipeline.schemas import (
     DELIVERY_AUDIT,
@@ -208,6 +209,39 @@ def test_what_a_restore_took_is_found_whichever_log_is_read_first(
         assert found == [(STORE, 3, 5)], name
 
 
+def test_what_waited_in_a_queue_when_it_was_restored_is_unknown(
+    here: SparkSession, tmp_path: Path
+) -> None:
+    other = bytes(reversed(STORE))
+    former = [event_row(Row(0, codes.STARTED, 5, START_MS))]
+    former += [
+        event_row(Row(1, codes.MESSAGE, seq * 100, START_MS, last=seq), is_document=False)
+        for seq in range(1, 6)
+    ]
+    # The first is acknowledged. The others wait, of which the backup has two.
+    former += [
+        event_row(Row(1, codes.ACKNOWLEDGED, 110, START_MS, 2, last=1)),
+        event_row(Row(1, codes.PASSED, 111, START_MS, last=1), is_document=False),
+    ]
+    started = event_row(Row(0, codes.STARTED, 350, START_MS + 50, first=350), other)
+    started["stream"] = STORE.ljust(24, b"\0")
+    # There all of them are let go of, without a word.
+    passed = Row(1, codes.PASSED, 360, START_MS + 60, last=3)
+    restored = [started, event_row(passed, other, is_document=False)]
+    for name, parts in {"at once": [former + restored], "in order": [former, restored]}.items():
+        reports = []
+        for number, rows in enumerate(parts, start=1):
+            write_events(tmp_path / name, rows, number)
+            reports.append(audit(here, tmp_path / name))
+        totals = [
+            sum(getattr(report, f"{what}_count") for report in reports)
+            for what in ("expected", "delivered", "unknown", "lost")
+        ]
+        assert totals == [3, 1, 2, 0], name
+        assert reports[-1].findings == {"rolled_back": 2}
+        assert reports[-1].waiting_count == 0
+
+
 def test_a_session_that_is_gone_gets_nothing(here: SparkSession, tmp_path: Path) -> None:
     gone, there, later = 1 << 4 | 2, 2 << 4 | 2, 1 << 4 | 2
     rows = [
@@ -235,6 +269,35 @@ def test_a_session_that_is_gone_gets_nothing(here: SparkSession, tmp_path: Path)
         assert found == [("after_unsubscribe", (3).to_bytes(24, "big"), gone, 2, 50)], name
 
 
+def test_what_happened_while_a_router_noted_nothing_is_unknown(
+    here: SparkSession, tmp_path: Path
+) -> None:
+    rows = [
+        Row(0, codes.STARTED, 1, START_MS, detail=1),
+        Row(3, codes.MESSAGE, 10, START_MS, last=1),
+        Row(3, codes.PASSED, 20, START_MS + 5_000, last=1),
+        Row(3, codes.MESSAGE, 30, START_MS + 9_000, last=2),
+        # This one notes what it does, and lets go of a message that nobody had.
+        Row(0, codes.STARTED, 60, START_MS + 10_000),
+        Row(3, codes.MESSAGE, 70, START_MS + 10_000, last=3),
+        Row(3, codes.ACKNOWLEDGED, 80, START_MS + 20_000, 2, last=2),
+        Row(3, codes.PASSED, 81, START_MS + 20_000, last=2),
+        Row(3, codes.PASSED, 90, START_MS + 30_000, last=3),
+        Row(3, codes.MESSAGE, 99, START_MS + 40_000, last=4),
+    ]
+    told = [event_row(row, is_document=False) for row in rows]
+    for name, parts in {"at once": [told], "apart": [told[:2], told[2:4], told[4:]]}.items():
+        reports = []
+        for number, part in enumerate(parts, start=1):
+            write_events(tmp_path / name, part, number)
+            reports.append(audit(here, tmp_path / name))
+        totals = [
+            sum(getattr(report, f"{what}_count") for report in reports)
+            for what in ("expected", "unknown", "delivered", "lost", "fault")
+        ]
+        assert totals == [3, 1, 1, 1, 1], name
+
+
 def test_an_empty_table_is_a_report_of_nothing_and_none_is_an_error(
     here: SparkSession, tmp_path: Path
 ) -> None:
@@ -257,3 +320,32 @@ def test_an_empty_table_is_a_report_of_nothing_and_none_is_an_error(
     over = audit(here, tmp_path, is_over=True)
     assert (over.is_new, over.pending_count, over.unknown_count) == (True, 0, 1)
     assert not audit(here, tmp_path).is_new
+
+
+@pytest.mark.parametrize("is_over", [True, False])
+def test_a_run_that_another_has_overtaken_lands_nothing(
+    here: SparkSession,
+    tmp_path: Path,
+    log: Log,
+    monkeypatch: pytest.MonkeyPatch,
+    is_over: bool,
+) -> None:
+    write_events(tmp_path, rows_of(log), 1)
+    carry_out = cast(Any, job)._carry_out
+
+    def overtaken(*arguments: Any) -> object:
+        """It knows already what it is to do; the other one has not landed yet."""
+        monkeypatch.setattr(job, "_carry_out", carry_out)
+        audit(here, tmp_path)
+        return carry_out(*arguments)
+
+    monkeypatch.setattr(job, "_carry_out", overtaken)
+    if is_over:
+        with pytest.raises(CommitConflictError):
+            audit(here, tmp_path, is_over=True)
+    else:
+        # It is the same that the other one has found.
+        assert not audit(here, tmp_path).is_new
+    write_events(tmp_path / "alone", rows_of(log), 1)
+    audit(here, tmp_path / "alone")
+    assert results(tmp_path) == results(tmp_path / "alone")

@@ -1,5 +1,6 @@
 """`ingest`: every record once, what is missing with it, nothing that breaks an expectation."""
 
+import shutil
 from pathlib import Path
 from typing import Any, cast
 
@@ -8,7 +9,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from syncline.cli import keeping
-from syncline.errors import CommitConflictError, ExpectationError, ForeignFolderError
+from syncline.errors import (
+    CommitConflictError,
+    ExpectationError,
+    ForeignFolderError,
+    PipelineError,
+)
 from syncline.pipeline.frames import read_version, write_rows
 from syncline.pipeline.jobs import ingest as job
 from syncline.pipeline.jobs.ingest import ends_of, ingest, source_name
@@ -98,6 +104,51 @@ def test_a_run_that_another_overtook_lands_nothing(
     assert rows_of_table(spark, tables) == rows_read(router.folder)
     store = router.store_id.hex()
     assert Table(tables, EVENTS).progress(source_name(store)) == 7 * 65_536
+
+
+def test_a_run_that_another_overtook_before_it_began_to_read_reads_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    router = busy_router(tmp_path / "data")
+    router.stop()
+    tables, begin = tmp_path / "tables", Table.begin
+    ends = ends_of([router.folder])
+
+    def overtaken(table: Table, progress: dict[str, int]) -> object:
+        """Another one, that could read less of the log, lands after this one has looked."""
+        monkeypatch.setattr(Table, "begin", begin)
+        with Table(tables, EVENTS).begin({source_name(log): ends[log] for log in ends}) as load:
+            load.commit({})
+        return table.begin(progress)
+
+    monkeypatch.setattr(Table, "begin", overtaken)
+    with pytest.raises(CommitConflictError):
+        ingest(cast(SparkSession, None), tables, [router.folder], tail=Tail.STOPPED)
+    assert Table(tables, EVENTS).version().number == 1
+
+
+@pytest.mark.parametrize("tail", list(Tail))
+def test_a_log_that_went_back_is_told(tmp_path: Path, tail: Tail) -> None:
+    router = Router(tmp_path / "data")
+    router.create(1)
+    router.append(1, 50)
+    router.stop()
+    shutil.copytree(router.folder, tmp_path / "copied")
+    keeping.backup(tmp_path / "backup", folder=tmp_path / "data", is_json=True)
+    router.start()
+    router.append(1, 50)
+    router.stop()
+    tables = tmp_path / "tables"
+    progress = ends_of([router.folder], Tail.STOPPED)
+    with Table(tables, EVENTS).begin({source_name(log): progress[log] for log in progress}) as load:
+        load.commit({})
+    # There is nothing for Spark to do in any of these.
+    for folder in (router.folder, str(tmp_path / "backup")):
+        assert ingest(cast(SparkSession, None), tables, [folder], tail=tail).version is None
+    shutil.rmtree(router.folder)
+    shutil.copytree(tmp_path / "copied", router.folder)
+    with pytest.raises(PipelineError, match="put back to an earlier state"):
+        ingest(cast(SparkSession, None), tables, [router.folder], tail=tail)
 
 
 def test_a_wrong_folder_stops_before_anything_is_made(spark: SparkSession, tmp_path: Path) -> None:

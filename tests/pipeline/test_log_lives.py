@@ -269,6 +269,30 @@ def test_a_router_notes_its_start_and_what_its_api_gives_out(tmp_path: Path) -> 
     assert [(row["first"], row["seq"]) for row in rows[-2:]] == [(1, 2), (0, 1)]
 
 
+def test_a_folder_restored_twice_goes_on_from_the_log_that_has_records(tmp_path: Path) -> None:
+    first = Router(tmp_path / "0")
+    first.create(1)
+    first.append(1, 3)
+    first.stop()
+    for number in range(2):
+        copy = tmp_path / f"copy-{number}"
+        keeping.backup(copy, folder=tmp_path / str(number), is_json=True)
+        keeping.restore(copy, tmp_path / str(number + 1), is_json=True)
+    with running(tmp_path / "2") as router:
+        assert router.stop() == 0
+    options = SourceOptions.of({"path": str(tmp_path / "2"), "tail": Tail.STOPPED})
+    rows = [
+        row
+        for part in planned(options, {}, available(options), ())
+        for batch in read_partition(part)
+        for row in batch.to_pylist()
+    ]
+    stores = {row["store"] for row in rows}
+    (former,) = {row["stream"][:16] for row in rows if row["event"] == EventKind.STARTED}
+    assert former == first.store_id
+    assert former in stores
+
+
 def test_what_two_folders_hold_of_one_log_is_read_once(tmp_path: Path) -> None:
     world = World(tmp_path, 2)
     first = world.folders[0]

@@ -1,8 +1,10 @@
 """The source `syncline`: all rows of a log once, what is missing as rows, errors that say which."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from threading import Timer
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -11,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from syncline.errors import (
     ConfigError,
     CorruptionError,
+    DeviceError,
     ForeignFolderError,
     NewerFormatError,
     StoreLockedError,
@@ -36,6 +39,8 @@ from syncline.storage.base import commit
 from syncline.storage.files import DiskFiles, File
 from syncline.storage.folder import LOCK_NAME
 from syncline.storage.log import reading
+from syncline.storage.log.format import BLOCK_BYTES
+from syncline.storage.log.manifest import read_manifest
 from syncline.storage.log.runs import Run
 from syncline.storage.log.scan import WholeBatch, batches
 from tests.pipeline.log_rows import (
@@ -519,3 +524,119 @@ def test_a_stream_gives_every_row_once_across_restarts(spark: SparkSession, tmp_
     assert read_counts[-1] == 1
     commit(router.store)
     router.stop()
+
+
+# --------------------------------------------------------------------- blocks that cannot be read
+
+
+def unreadable(monkeypatch: pytest.MonkeyPatch, name: str, block: int) -> None:
+    """From now on the device cannot read a block of each file whose name ends like this."""
+    some_file = FILES.open(__file__, writable=False)
+    some_file.close()
+    file_type: Any = type(some_file)
+    read = file_type.read
+
+    def checked(file: Any, offset: int, length: int) -> bytes:
+        is_met = offset < (block + 1) * BLOCK_BYTES and block * BLOCK_BYTES < offset + length
+        if file.path.endswith(name) and is_met:
+            raise DeviceError(file.path, "reading", "input/output error")
+        found: bytes = read(file, offset, length)
+        return found
+
+    monkeypatch.setattr(file_type, "read", checked)
+
+
+@pytest.mark.parametrize(("name", "block"), [("2.wal", 3), ("2.wal", 0), ("7.wal", 0)])
+def test_a_block_that_the_device_cannot_read_is_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, block: int
+) -> None:
+    router = busy_router(tmp_path / "data")
+    router.stop()
+    whole = rows_read(router.folder, tail=Tail.STOPPED)
+    unreadable(monkeypatch, name, block)
+    found = rows_read(router.folder, tail=Tail.STOPPED)
+    damaged = [row for row in found if row[2] == Unread.DAMAGE and row[1] == 0]
+    assert [row[0] for row in damaged] == [int(name[0]) * 65_536 + block * BLOCK_BYTES]
+    assert {row for row in found if row[2] >= 0} < set(whole)
+    # What comes behind is read.
+    assert max(row[0] for row in found) == max(row[0] for row in whole)
+
+
+def test_an_unreadable_end_of_a_stopped_log_is_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    router = Router(tmp_path / "data")
+    router.create(1)
+    router.append(1, 10)
+    router.stop()
+    (end,) = available(options(router.folder, tail=Tail.STOPPED)).values()
+    last = (end - 65_536) // BLOCK_BYTES - 1
+    unreadable(monkeypatch, "1.wal", last)
+    assert list(available(options(router.folder, tail=Tail.STOPPED)).values()) == [end]
+    found = rows_read(router.folder, tail=Tail.STOPPED)
+    damaged = [row for row in found if row[2] == Unread.DAMAGE and row[1] == 0]
+    assert [row[0] for row in damaged] == [65_536 + last * BLOCK_BYTES]
+
+
+def test_a_row_of_a_run_that_the_device_cannot_read_is_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    router = busy_router(tmp_path / "data")
+    router.seal()
+    router.stop()
+    whole = rows_read(router.folder, tail=Tail.STOPPED)
+    unreadable(monkeypatch, ".run", 0)
+    found = rows_read(router.folder, tail=Tail.STOPPED)
+    damaged = [row for row in found if row[2] == Unread.DAMAGE and row[1] == 0 and row[3]]
+    assert damaged
+    lost = {row for row in whole if row[2] >= 0} - set(found)
+    assert len(lost) == len(damaged)
+
+
+# ------------------------------------------------------------- what is not there, wherever it was
+
+
+def cut_before_a_gap(paths: list[Path]) -> None:
+    """The end of a segment, and the one behind it."""
+    paths[1].write_bytes(paths[1].read_bytes()[: 5 * BLOCK_BYTES])
+    paths[2].unlink()
+
+
+def neighbours_swapped(paths: list[Path]) -> None:
+    first, second = paths[1].read_bytes(), paths[2].read_bytes()
+    paths[1].write_bytes(second)
+    paths[2].write_bytes(first)
+
+
+@pytest.mark.parametrize("break_it", [cut_before_a_gap, neighbours_swapped])
+def test_whatever_is_not_there_lies_in_a_stretch_that_is_told(
+    tmp_path: Path, break_it: Callable[[list[Path]], None]
+) -> None:
+    router = busy_router(tmp_path / "data")
+    router.stop()
+    whole = {row[:3] for row in rows_read(router.folder)}
+    break_it(sorted((tmp_path / "data" / "wal").glob("*.wal")))
+    found = rows_read(router.folder)
+    stretches = [(row[0], row[0] + row[15]) for row in found if row[2] < 0]
+    missing = whole - {row[:3] for row in found}
+    assert missing
+    assert [each for each in missing if not any(a <= each[0] < b for a, b in stretches)] == []
+
+
+@pytest.mark.parametrize("tail", list(Tail))
+def test_an_end_that_is_lost_is_told_as_far_as_the_table_had_come(
+    tmp_path: Path, tail: Tail
+) -> None:
+    router = Router(tmp_path / "data", archive_bytes_max=1 << 30)
+    router.create(1)
+    router.append(1, 400, 500)
+    router.acknowledge(1, 400)
+    router.seal()
+    router.stop()
+    state = read_manifest(FILES, router.folder)
+    assert state is not None
+    for path in (tmp_path / "data").rglob("*.wal"):
+        path.write_bytes(bytes(65_536))
+    rows = rows_read(router.folder, tail=tail)
+    assert {row[2] for row in rows} == {Unread.GAP}
+    assert max(row[0] + row[15] for row in rows) == state.checkpoint // 65_536 * 65_536

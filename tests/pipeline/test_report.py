@@ -132,6 +132,15 @@ def test_events_that_were_left_out_are_not_proved(root: Path) -> None:
     assert verdict.sentence.endswith("routers left 20 events unnoted.")
 
 
+def test_a_router_that_noted_no_events_proves_nothing(root: Path) -> None:
+    healthy(root)
+    starts = [event_row(10, START_MS, event=1, detail=detail) for detail in (0, 1)]
+    write(root, EVENTS, starts)
+    verdict = verdict_of(root)
+    assert verdict.state == "not proved"
+    assert verdict.sentence.endswith(": 1 run of a router noted no events.")
+
+
 def test_without_findings_a_clean_audit_is_not_proved(root: Path) -> None:
     write(root, DELIVERY_AUDIT, [audit_row(1, 0, TEN)])
     verdict = verdict_of(root)

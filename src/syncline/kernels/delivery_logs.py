@@ -41,8 +41,8 @@ class LogFacts:
     stretch_ms: Integers = field(default_factory=_none)
     # It goes on from another log: of its streams the beginnings are not here.
     is_branch: bool = False
-    # Another log goes on from here: nothing more will come.
-    is_left: bool = False
+    # Where another log goes on from: nothing more will come. NEVER: none does.
+    left_place: int = NEVER
 
 
 class Logs:
@@ -54,7 +54,8 @@ class Logs:
         self.before_ms = np.array([each.before_ms for each in facts], np.int64)
         self.was_over = np.array([each.was_over for each in facts], np.bool_)
         self.is_branch = np.array([each.is_branch for each in facts], np.bool_)
-        self.is_left = np.array([each.is_left for each in facts], np.bool_)
+        self.left_place = np.array([each.left_place for each in facts], np.int64)
+        self.is_left = self.left_place != NEVER
 
     def next_start(self, log: Integers, place: Integers) -> tuple[Integers, Integers]:
         """The first start behind each place, and the highest time before it; NEVER if none."""

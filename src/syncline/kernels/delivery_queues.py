@@ -108,6 +108,12 @@ def judge_queues(scene: Scene, passes: Passes, notes: Notes) -> QueuesLeft:
         "unknown": [at[~is_known & is_over & is_unknown]],
         "lost": [lost := at[~is_known & is_over & ~is_unknown]],
     }
+    # What waits where another log takes over goes on there: what becomes of it is not known here.
+    is_left = logs.is_left[log]
+    is_waiting = is_queue & ~is_passed & ~is_ended
+    verdicts["unknown"].append(
+        np.flatnonzero(is_waiting & is_left & (entries.place < logs.left_place[log]))
+    )
     ended = np.flatnonzero(is_ended)
     was_taken = is_delivered[ended] | (taken.first_covering(entries)[ended] >= 0)
     verdicts["delivered"].append(ended[was_taken])
@@ -118,7 +124,6 @@ def judge_queues(scene: Scene, passes: Passes, notes: Notes) -> QueuesLeft:
             scene.hours.count(verdict, part)
     _report(scene, "lost", lost, _at(let_go.time_ms, passed)[lost])
     _report(scene, "interrupted", dropped, units.end_ms[entries.unit[dropped]])
-    is_left = logs.is_left[log]
     is_open = is_queue & ~is_ended & ~is_left
     is_open[at[is_known | is_over]] = False
     tally.waiting_count += int(np.count_nonzero(is_open & ~is_passed))

@@ -300,6 +300,15 @@ class Load:
     def based_on(self) -> int:
         return self._based_on.version()
 
+    def check_progress(self, expected: Mapping[str, int]) -> None:
+        """Raises CommitConflictError if a source has come to another place meanwhile.
+
+        For whoever decided what to load before this load was begun.
+        """
+        for source, reached in expected.items():
+            if (self._based_on.transaction_version(source) or 0) != reached:
+                raise CommitConflictError(self.table.spec.name, self.based_on)
+
     def commit(
         self,
         lineage: Mapping[str, object],

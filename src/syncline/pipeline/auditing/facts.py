@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from syncline.kernels.delivery_logs import LogFacts
+from syncline.kernels.delivery_logs import NEVER, LogFacts
 from syncline.kernels.delivery_rows import DROPPED, KIND_EVENTS, STARTED, STORE_BYTES
 from syncline.pipeline.arrow import batch_of_rows, schema_of
 from syncline.pipeline.auditing.groups import (
@@ -45,6 +45,7 @@ _COLUMNS: Final = (
     "time_ms",
     "event",
     "first",
+    "detail",
     "length",
 )
 
@@ -58,11 +59,20 @@ class Log:
     before_ms: int = -1
     was_over: bool = False
     starts: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
-    # From, to, time, and the kind of the row that tells of it.
+    # From, to, time, and the kind of the row that tells of it. To NEVER: up to the next start.
     stretches: list[tuple[int, int, int, int]] = field(
         default_factory=list[tuple[int, int, int, int]]
     )
     is_branch: bool = False
+
+    def end_stretches(self) -> None:
+        """A router that notes no events does so until the next one starts."""
+        self.stretches = [
+            (place, min((at for at, _ in self.starts if at > place), default=end), ms, kind)
+            if end == NEVER
+            else (place, end, ms, kind)
+            for place, end, ms, kind in self.stretches
+        ]
 
 
 @dataclass(slots=True)
@@ -97,7 +107,7 @@ class Facts:
             np.maximum.accumulate(stretches[1]),
             np.maximum.accumulate(stretches[2]),
             log.is_branch,
-            store in self.branches,
+            self.branches.get(store, NEVER),
         )
 
     # Between runs.
@@ -166,6 +176,8 @@ def gather(spark: SparkSession, facts: Facts, groups: Sequence[LogGroup]) -> Non
         ms = times[store, place]
         facts.of_log(store).stretches.append((place, end, ms, kind))
         facts.new_stretches.append((store, place, end, ms, kind))
+    for log in facts.logs.values():
+        log.end_stretches()
 
 
 def _note_branch(facts: Facts, former: bytes, place: int) -> None:
@@ -205,6 +217,8 @@ def _told(group: RowGroup) -> Iterator[pa.RecordBatch]:
         first = table.column("first")[at].as_py() or 0
         former = former[:STORE_BYTES] if former and any(former) else None
         rows.append(("started", stores[int(store[at])], place, first, int(time_ms[at]), former))
+        if table.column("detail")[at].as_py():
+            rows.append((str(KIND_EVENTS), stores[int(store[at])], place, NEVER, 0, None))
     is_stretch = (np.isin(kind, (Unread.DAMAGE, Unread.GAP)) & (part == 0)) | (
         is_event & (event == DROPPED)
     )

@@ -136,11 +136,11 @@ def audit(
     if begun > done:
         # The findings are committed first: they say what was begun.
         run = _Run.read(findings.lineage(findings.version().number)["inputs"])
-        reports.append(_carry_out(spark, tables, run, on_step))
-        done = carries.progress(SOURCE) or 0
+        reports.append(_carry_out(spark, tables, run, done, on_step))
+        done = run.progress
     run = _Run(events.number, _last_run(carries), rules)
     if run.progress > done:
-        reports.append(_carry_out(spark, tables, run, on_step))
+        reports.append(_carry_out(spark, tables, run, done, on_step))
     if reports:
         return _added_up(reports)
     return _told_before(audits, carries)
@@ -165,13 +165,11 @@ def _last_run(carries: Table) -> int | None:
 
 
 def _carry_out(
-    spark: SparkSession, tables: Path, run: _Run, on_step: Callable[[str], None]
+    spark: SparkSession, tables: Path, run: _Run, done: int, on_step: Callable[[str], None]
 ) -> AuditReport:
+    """`done` is how far the runs before have come."""
     events = Table(tables, EVENTS)
     carries = Table(tables, DELIVERY_CARRY, on_step)
-    new, carried, facts = _inputs(events, carries, run)
-    gather(spark, facts, new)
-    tasks = [each.group for each in (*new, *carried, *_rolled_back(events, run, facts))]
     with ExitStack() as stack:
         loads = {
             spec.name: stack.enter_context(
@@ -181,6 +179,15 @@ def _carry_out(
         }
         # What has landed before the run was cut off is not written again.
         open_ = {name: load for name, load in loads.items() if not load.is_done}
+        if not open_:
+            # Another one has done the same meanwhile.
+            return _told_before(Table(tables, DELIVERY_AUDIT), carries)
+        # Before anything is read: what another run lands from here on refuses this one its commit.
+        for load in open_.values():
+            load.check_progress({SOURCE: done})
+        new, carried, facts = _inputs(events, carries, run)
+        gather(spark, facts, new)
+        tasks = [each.group for each in (*new, *carried, *_rolled_back(events, run, facts))]
         folders = {name: str(load.folder) for name, load in open_.items()}
         settling = Settling(run.number, facts.for_kernel(), run.rules, folders)
         settled = Settled()

@@ -16,10 +16,11 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
+from syncline.errors import PipelineError
 from syncline.pipeline.expectations import Expectation
 from syncline.pipeline.frames import lineage_of, write_rows
 from syncline.pipeline.schemas import EVENTS
-from syncline.pipeline.sources.folders import LogFolder, Tail, look_at
+from syncline.pipeline.sources.folders import LogFolder, Tail, look_at, went_back_to
 from syncline.pipeline.sources.source import FORMAT, SourceOptions, available
 from syncline.pipeline.tables import Table
 from syncline.storage.files import DiskFiles
@@ -82,13 +83,14 @@ def ingest(
     damage_count_max: int | None = None,
     confirms: bool = True,
 ) -> IngestReport:
-    """Raises what the folders are at fault of, ExpectationError, CommitConflictError.
+    """Raises what the folders are at fault of, and PipelineError, for whatever reason.
 
     With `confirms`, routers that keep an archive are told what they need not keep any longer.
     """
     events = Table(tables, EVENTS)
     options = _options(folders, tail)
     ends = ends_of(folders, tail)
+    _check_history(folders, events)
     starts = {log: events.progress(source_name(log)) or 0 for log in ends}
     # A log without anything new may even look shorter than last time: it never goes back.
     ends = {log: max(end, starts[log]) for log, end in ends.items()}
@@ -97,6 +99,7 @@ def ingest(
             if confirms:
                 _confirm(folders, ends)
             return IngestReport(None, 0, 0, 0, 0, starts, ends)
+        load.check_progress({source_name(log): start for log, start in starts.items()})
         rows = (
             spark.read.format(FORMAT)
             .options(**options, starts=json.dumps(starts), ends=json.dumps(ends))
@@ -112,6 +115,25 @@ def ingest(
     return IngestReport(
         version, found.row_count, counts[DAMAGE], counts[GAPS], counts[TORN], starts, ends
     )
+
+
+def _check_history(folders: Sequence[str], events: Table) -> None:
+    """Raises PipelineError for a log that ends before what the table has of it.
+
+    Whatever is written to it from there on stands at positions that were read already, and would
+    never be looked at.
+    """
+    files = DiskFiles()
+    for path in folders:
+        folder = look_at(path.rstrip("/"), files)
+        reached = events.progress(source_name(folder.log_id.hex())) or 0
+        end = went_back_to(folder, reached, files)
+        if end is not None:
+            raise PipelineError(
+                f"the log in {path} ends at {end}, and the table {EVENTS.name} has it up to "
+                f"{reached}: the folder was put back to an earlier state, or has lost its end. "
+                "Take other tables for it, and restore backups by syncline restore"
+            )
 
 
 def _confirm(folders: Sequence[str], ends: Mapping[str, int]) -> None:

@@ -301,6 +301,8 @@ def _unknown_text(found: Logged) -> str:
         parts.append("Every stretch of the log was read.")
     if found.dropped_count:
         parts.append(f"Routers left {counted(found.dropped_count, 'event')} unnoted.")
+    if found.silent_count:
+        parts.append(f"{counted(found.silent_count, 'run')} of a router noted no events.")
     if found.torn_count:
         batches = counted(found.torn_count, "batch", "batches")
         parts.append(f"{batches} cut off by a crash, never acknowledged: nothing is missing there.")

@@ -41,6 +41,7 @@ NO_AGE: Final = "not known"
 _MESSAGE: Final = 1
 _SNAPSHOT: Final = 6
 _DROPPED: Final = int(EventKind.DROPPED)
+_STARTED: Final = int(EventKind.STARTED)
 _UNREAD_KINDS: Final = (Unread.DAMAGE, Unread.GAP)
 
 _pa = cast(Any, pa)
@@ -72,7 +73,8 @@ class Stretch:
 class Logged:
     """What `events` says, in slots of `unit_ms`.
 
-    `dropped_count` are events that a router did not note.
+    `dropped_count` are events that a router did not note, `silent_count` starts of routers that
+    noted none at all.
     """
 
     unit_ms: int
@@ -82,11 +84,12 @@ class Logged:
     unread_bytes: int
     torn_count: int
     dropped_count: int
+    silent_count: int = 0
 
     @property
     def unknown_count(self) -> int:
         """Stretches of which something may be missing that was there once."""
-        return self.stretch_count + bool(self.dropped_count)
+        return self.stretch_count + bool(self.dropped_count) + self.silent_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +139,14 @@ _SLOTS: Final = schema_of(
 
 
 def _by_slot(rows: pa.Table, unit_ms: int) -> pa.Table:
-    """Only what is asked for later stays apart: events are one group, but for those left out."""
-    is_dropped = _pc.equal(_pc.fill_null(cast(Any, rows).column("event"), 0), _DROPPED)
+    """Only what is asked for later stays apart: events are one group, but for what was left out."""
+    kinds = _pc.fill_null(cast(Any, rows).column("event"), 0)
+    is_dropped = _pc.equal(kinds, _DROPPED)
+    details = _pc.fill_null(cast(Any, rows).column("detail"), 0)
+    is_silent = _pc.and_(_pc.equal(kinds, _STARTED), _pc.not_equal(details, 0))
     first = _pc.if_else(is_dropped, cast(Any, rows).column("first"), 0)
-    event = _pc.if_else(is_dropped, _DROPPED, 0).cast(_pa.int16())
+    event = _pc.if_else(is_dropped, _DROPPED, _pc.if_else(is_silent, _STARTED, 0))
+    event = event.cast(_pa.int16())
     # Not the column `day`: a clock may have been so far off that no calendar has it.
     at_ms = _pc.multiply(_pc.divide(cast(Any, rows).column("time_ms"), unit_ms), unit_ms)
     whole = with_column(with_column(counted(rows), "first", first), "event", event)
@@ -171,7 +178,7 @@ def gather_logged(reader: Reader, version: Version) -> Logged:
         _SLOTS,
         ("at_ms", "kind", "event"),
         sums=("count", "length", "first"),
-        columns=("kind", "part", "event", "length", "first", "time_ms"),
+        columns=("kind", "part", "event", "length", "first", "detail", "time_ms"),
         prepared=lambda rows: _by_slot(rows, unit_ms),
     )
     rows = reader.folded(EVENTS, version, adding)
@@ -207,6 +214,7 @@ def gather_logged(reader: Reader, version: Version) -> Logged:
         sum(int(row["length"]) for row in unread),
         sum(int(row["count"]) for row in rows if row["kind"] == Unread.TORN),
         sum(int(row["first"] or 0) for row in rows if row["kind"] == EVENTS_KIND),
+        sum(int(row["count"]) for row in rows if row["event"] == _STARTED),
     )
 
 

@@ -130,6 +130,8 @@ def _reasons_against(facts: Facts) -> list[str]:
             found.append(f"{stretches} of the log {'is' if count == 1 else 'are'} unknown")
         if count := facts.logged.dropped_count:
             found.append(f"routers left {counted(count, 'event')} unnoted")
+        if count := facts.logged.silent_count:
+            found.append(f"{counted(count, 'run')} of a router noted no events")
     if facts.findings is None:
         found.append("the findings of the audit are not there")
     elif _audited_up_to(facts, DELIVERY_FINDINGS) != _audited_up_to(facts, DELIVERY_AUDIT):

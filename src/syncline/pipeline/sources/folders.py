@@ -16,7 +16,7 @@ restored, a log id and a position name a record for ever.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
@@ -38,7 +38,7 @@ from syncline.storage.log.format import (
     store_tag,
 )
 from syncline.storage.log.manifest import read_manifest
-from syncline.storage.log.reading import first_batch, read_used
+from syncline.storage.log.reading import Around, first_batch, read_used
 from syncline.storage.log.run_rows import RunMeta
 from syncline.storage.log.scan import DamagedStretch, End, WholeBatch, batches
 
@@ -107,6 +107,8 @@ class SegmentPiece:
     end: int
     # Whether what was begun at its end and never completed is worth a row.
     reports_torn: bool
+    # Whether a batch of the next segment can tell if the last one here is there.
+    is_followed: bool = True
 
     @property
     def byte_count(self) -> int:
@@ -164,6 +166,10 @@ def look_at(folder: str, files: Files) -> LogFolder:
     while numbers and not _is_begun(files, folder, numbers[-1], state.segment_bytes, tag):
         # After a crash the one before it goes on.
         numbers.pop()
+    # Up to there the table has what the log said: if no such batch is there, its end is lost.
+    reached = state.checkpoint // state.segment_bytes
+    if reached > max(numbers, default=1):
+        numbers.append(reached)
     return LogFolder(
         folder,
         found.store_id,
@@ -182,18 +188,38 @@ def end_of(folder: LogFolder, tail: Tail, files: Files) -> int:
         return folder.closed_end
     if tail is Tail.STOPPED:
         _check_stopped(folder, files)
-    found = read_segment(files, folder.path, folder.open_segment, folder.segment_bytes, folder.tag)
+    last_batch, end = _last_batch(folder, folder.open_segment, files)
+    return end if tail is Tail.STOPPED else last_batch
+
+
+def went_back_to(folder: LogFolder, position: int, files: Files) -> int | None:
+    """Where the log ends, if that is before a position that it had reached once; else None.
+
+    A backup may well end earlier than its log. It has no lock, as no router has ever had it.
+    """
+    end = folder.closed_end
+    if end >= position or not files.exists(f"{folder.path}/{LOCK_NAME}"):
+        return None
+    if folder.open_segment is not None:
+        _, end = _last_batch(folder, folder.open_segment, files)
+    return end if end < position else None
+
+
+def _last_batch(folder: LogFolder, number: int, files: Files) -> tuple[int, int]:
+    """Where the last whole batch of the open segment begins, and where the next one would."""
+    found = read_segment(files, folder.path, number, folder.segment_bytes, folder.tag)
     last_batch = end = folder.closed_end
     for part in () if found is None else found.parts:
         match part:
             case WholeBatch(header=header):
                 last_batch = header.position
                 end = align(header.end)
+            case DamagedStretch(end=behind):
+                # The last one only where the device cannot read what may have been acknowledged.
+                end = behind
             case End():
                 break
-            case _:
-                pass
-    return end if tail is Tail.STOPPED else last_batch
+    return last_batch, end
 
 
 def pieces_between(
@@ -259,19 +285,28 @@ def read_segment(
     file = open_segment(files, folder, number)
     if file is None:
         return None
+    around = Around(file)
     try:
-        found = scanned(read_used(file, start, segment_bytes), start, tag, number_behind)
+        data = read_used(around, start, segment_bytes)
+        found = scanned(data, start, tag, number_behind, around.unreadable)
         if any(isinstance(part, DamagedStretch) for part in found.parts):
-            found = scanned(file.read(0, segment_bytes), start, tag, number_behind)
+            data = around.read(0, segment_bytes)
+            found = scanned(data, start, tag, number_behind, around.unreadable)
     finally:
         file.close()
     is_there = any(files.exists(path) for path in segment_paths(folder, number))
     return found if is_there else None
 
 
-def scanned(data: bytes, start: int, tag: int, number_behind: int = 0) -> SegmentBytes:
-    """`start` is the position of its first byte."""
-    parts = batches(data, start, None, number_behind=number_behind, tag=tag)
+def scanned(
+    data: bytes,
+    start: int,
+    tag: int,
+    number_behind: int = 0,
+    unreadable: Collection[int] = (),
+) -> SegmentBytes:
+    """`start` is the position of its first byte. Zeros stand in for `unreadable` blocks."""
+    parts = batches(data, start, None, number_behind=number_behind, tag=tag, unreadable=unreadable)
     return SegmentBytes(data, tuple(parts))
 
 
@@ -339,7 +374,7 @@ def _is_begun(files: Files, folder: str, number: int, segment_bytes: int, tag: i
         # It is not the last one any more: the router has taken it away meanwhile.
         return True
     try:
-        return first_batch(file, start, segment_bytes, tag) is not None
+        return first_batch(Around(file), start, segment_bytes, tag) is not None
     finally:
         file.close()
 

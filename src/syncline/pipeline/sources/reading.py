@@ -7,7 +7,7 @@ fails is a row of its own and stops nothing. Records are then read as columns by
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -53,6 +53,7 @@ from syncline.storage.log.format import (
     crc32c_extend,
 )
 from syncline.storage.log.manifest import read_manifest
+from syncline.storage.log.reading import read_around
 from syncline.storage.log.runs import Run
 from syncline.storage.log.scan import DamagedStretch, End, WholeBatch
 
@@ -64,6 +65,7 @@ BATCH_BYTES_MIN: Final = 4 << 20
 _RUN_BYTES_MAX: Final = 32 << 20
 _LOOK_COUNT_MAX: Final = 10
 _CHECKED_ROW_BYTES: Final = 60
+NOT_FOLLOWED: Final = "no batch behind can be read that tells whether some are missing here"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,7 @@ def read_pieces(files: Files, pieces: Sequence[Piece], wish: Wish) -> Iterator[p
 
 
 def read_piece(files: Files, piece: Piece, wish: Wish) -> Iterator[pa.RecordBatch]:
-    """All rows of a piece. Raises only if the device fails."""
+    """All rows of a piece. Raises only if the device fails as a whole."""
     for batch in _read_piece(files, piece, wish):
         # Where rows are few, all columns were made.
         yield batch.select(list(wish.columns)) if wish.columns else batch
@@ -123,6 +125,8 @@ def _read_piece(files: Files, piece: Piece, wish: Wish) -> Iterator[pa.RecordBat
                 gap = GapPiece(piece.folder, piece.log_id, piece.start, piece.end, RECYCLED)
                 yield from _read_gap(files, gap, wish)
                 return
+            if not behind and piece.reports_torn:
+                piece = replace(piece, is_followed=False)
             yield from segment_rows(piece, found, behind, wish)
         case GapPiece():
             yield from _read_gap(files, piece, wish)
@@ -166,6 +170,12 @@ def segment_rows(
                 rest = min(piece.end, segment_start + piece.segment_bytes) - position
                 if not piece.reports_torn or not piece.start <= position < piece.end:
                     break
+                if not piece.is_followed:
+                    # Only the batch behind could tell whether this is the end of the segment.
+                    yield from _unread(
+                        piece.log_id, Unread.GAP, position, rest, NOT_FOLLOWED, [], wish
+                    )
+                    continue
                 if is_torn:
                     reason = "a batch was begun here and never completed"
                     yield from _unread(piece.log_id, Unread.TORN, position, rest, reason, [], wish)
@@ -216,7 +226,7 @@ def _number_behind(files: Files, piece: SegmentPiece) -> int:
     if file is None:
         return 0
     try:
-        data = file.read(0, BATCH_HEADER_BYTES)
+        data = read_around(file, 0, BATCH_HEADER_BYTES)
     finally:
         file.close()
     if len(data) < BATCH_HEADER_BYTES:
@@ -351,7 +361,7 @@ def _read_payloads(file: File, starts: Integers, lengths: Integers) -> tuple[byt
     if not len(starts):
         return b"", 0
     low, high = int(starts.min()), int((starts + lengths).max())
-    return file.read(low, high - low), low
+    return read_around(file, low, high - low), low
 
 
 def _are_sound(
