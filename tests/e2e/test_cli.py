@@ -1,11 +1,13 @@
 """Every verb, for a person and for a program, on folders that stores really wrote."""
 
+import base64
 import json
 import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from syncline.cli import exchanging, keeping
@@ -64,7 +66,13 @@ def contents(folder: Path) -> dict[str, bytes]:
 # Looking.
 
 
-def test_inspect_says_what_is_there_and_changes_nothing(cli: Cli, folder: Path) -> None:
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_inspect_says_what_is_there_and_changes_nothing(
+    cli: Cli, folder: Path, is_killed: bool
+) -> None:
+    if is_killed:
+        # A journal that ended in order has counted what it holds.
+        (folder / "CLEAN").unlink(missing_ok=True)
     before = contents(folder)
     facts = cli("inspect", folder, "--queues", "9", "--json").json
     assert facts["kind"] in STORES
@@ -90,9 +98,8 @@ def test_verify_reads_everything_and_changes_nothing(cli: Cli, folder: Path) -> 
     assert contents(folder) == before
 
 
-def damage_payload(folder: Path) -> None:
+def damage_payload(folder: Path, wanted: bytes = b"message 2") -> None:
     """Flip a bit in the payload of one message of the last queue, where the log keeps it."""
-    wanted = b"message 2"
     for path in sorted(folder.rglob("*")):
         if not path.is_file():
             continue
@@ -157,6 +164,32 @@ def test_a_queue_that_cannot_be_read_leaves_the_others_to_every_verb(
         assert (exported.code, exported.json["whole"]) == (1, False)
         assert [place for place, _ in exported.json["damage"]] == [lost]
         assert (exported.json["stream_count"], exported.json["entry_count"]) == (2, 38)
+
+
+@pytest.mark.parametrize("kind", STORES)
+def test_tail_tells_of_messages_that_are_lost(cli: Cli, tmp_path: Path, kind: str) -> None:
+    folder = make_folder(tmp_path / "data", kind)
+    assert cli("tail", folder).code == 0
+    damage_payload(folder, b"message 2" if kind == "log" else base64.b64encode(b"message 2"))
+    verified = cli("verify", folder, "--json").json
+    (lost,) = {each["queue"] for each in verified["damage"]} - {None}
+
+    def tailed(*words: str | Path) -> tuple[int, int, list[str]]:
+        result = cli("tail", *words, "--json")
+        warnings = [json.loads(line)["warning"] for line in result.error.splitlines()]
+        return result.code, len(result.out.splitlines()), [each.split()[0] for each in warnings]
+
+    assert tailed(folder) == (1, 11, [lost])
+    whole = next(str(queue) for queue in QUEUES if str(queue) != lost)
+    assert tailed(folder, "--queue", whole) == (0, 4, [])
+    assert tailed(folder, "--from", "4") == (0, 6, [])
+    with running(folder) as router:
+        assert tailed("--url", router.url) == (1, 11, [lost])
+        assert tailed("--url", router.url, "--queue", whole) == (0, 4, [])
+        answer = httpx.post(f"{router.url}/api/queues/{lost}/acknowledge", json={"seq": 4})
+        assert answer.json() == {"first": 5}
+        # The log also tells of a record that it could not read; which one, nobody knows.
+        assert tailed("--url", router.url)[0] == (1 if kind == "log" else 0)
 
 
 def test_a_router_lists_what_it_can_beside_a_queue_that_cannot_be_read(
@@ -232,7 +265,7 @@ def test_a_router_is_backed_up_while_it_serves(cli: Cli, router: RouterProcess) 
     router.append(queue, b"after")
     again = cli("backup", copy, "--url", router.url)
     assert again.code == 2
-    assert "it is not empty" in again.sentence
+    assert "is not empty" in again.sentence
     assert cli("verify", copy, "--json").json["entry_count"] == 10
     link = router.folder.with_name("link")
     link.symlink_to(router.folder)
@@ -351,6 +384,18 @@ def test_restoring_refuses_what_is_not_whole(cli: Cli, folder: Path, tmp_path: P
     refused("which is outside")
 
 
+def test_nobody_works_on_a_backup(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    cli("backup", copy, "--data", folder)
+    pristine = contents(copy)
+    for words in (["serve", "--port", "0", "--data"], ["repair", "--apply"]):
+        result = run_cli(*words, copy)
+        assert result.returncode == 2
+        assert "is a backup" in " ".join(result.stderr.split())
+        assert contents(copy) == pristine
+    assert cli("restore", copy, tmp_path / "back").code == 0
+
+
 def test_verify_lists_what_is_damaged_in_a_backup(cli: Cli, folder: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     cli("backup", copy, "--data", folder)
@@ -378,7 +423,7 @@ def test_restoring_refuses_a_folder_that_holds_something(
     before = contents(folder)
     result = cli("restore", tmp_path / "copy", folder)
     assert result.code == 2
-    assert "it is not empty" in result.sentence
+    assert "is not empty" in result.sentence
     assert contents(folder) == before
 
 
@@ -445,6 +490,22 @@ def test_a_folder_that_may_only_be_read_is_backed_up(cli: Cli, tmp_path: Path) -
     assert refused.returncode == 2
     assert "run this as the user that the folder belongs to" in refused.stderr
     assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize("verb", ["inspect", "tail", "verify"])
+def test_a_folder_that_may_only_be_read_is_looked_at_unless_a_router_has_it(
+    tmp_path: Path, verb: str
+) -> None:
+    folder = make_folder(tmp_path / "data")
+    for path in folder.rglob("*"):
+        path.chmod(0o500 if path.is_dir() else 0o400)
+    folder.chmod(0o500)
+    looked = run_without_powers(verb, folder)
+    assert looked.returncode == 0, looked.stderr
+    lock = DiskFiles().lock(str(folder / "LOCK"))
+    refused = run_without_powers(verb, folder)
+    lock.release()
+    assert (refused.returncode, "in use by another router" in refused.stderr) == (2, True)
 
 
 # Other layouts.
@@ -579,7 +640,7 @@ def test_what_is_no_export_is_not_imported(cli: Cli, tmp_path: Path) -> None:
     for source, sentence in (
         ("nowhere", "there is nothing at"),
         ("notes.txt", "is no file of exported messages"),
-        ("empty", "it holds no journal that can be imported"),
+        ("empty", "empty holds no journal that can be imported"),
     ):
         result = cli("import", source)
         assert result.code == 2
@@ -754,7 +815,7 @@ def test_an_error_is_one_sentence_or_a_traceback_if_asked(cli: Cli, tmp_path: Pa
     result = cli("inspect", tmp_path / "nowhere")
     assert (result.code, result.out) == (2, "")
     assert result.error.startswith("error: ")
-    assert "there is no such folder" in result.sentence
+    assert "there is no such folder; check its name" in result.sentence
     assert "Traceback" not in result.error
     assert "Traceback" in cli("--debug", "inspect", tmp_path / "nowhere").error
     facts = json.loads(cli("inspect", tmp_path / "nowhere", "--json").error)

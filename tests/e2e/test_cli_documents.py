@@ -298,7 +298,7 @@ def test_tokens_come_from_the_environment_and_a_file(
         assert cli("document", "list", *url, "--json").json == {"documents": []}
         refused = cli(*patch, *url)
         assert refused.code == 2
-        assert "a token is needed" in refused.sentence
+        assert "put one into a file and name that with --token-file" in refused.sentence
         assert cli(*patch, *url, "--token-file", "write").out == "stored at 1\n"
         reader = cli(*patch, *url, "--token-file", "read")
         assert reader.code == 2

@@ -159,3 +159,13 @@ def test_help_is_help_for_programs_too(cli: Cli) -> None:
     found = cli("inspect", "--json", "--help")
     assert (found.code, found.error) == (0, "")
     assert "--queues" in found.out
+
+
+@pytest.mark.parametrize("service", ["", "abc", "a b", "é", "../queues"])
+@pytest.mark.parametrize("verb", [["show"], ["delete", "--yes"]])
+def test_what_is_no_id_of_a_service_is_told_as_such(
+    cli: Cli, service: str, verb: list[str]
+) -> None:
+    result = cli("service", *verb, service, "--url", "http://127.0.0.1:1")
+    assert result.code == 2
+    assert f"{service!r} is no id of a service" in result.sentence

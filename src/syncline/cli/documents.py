@@ -6,6 +6,8 @@ API; `watch` and `patch` are clients like any other (`syncline.cli.document_foll
 
 import sys
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -22,7 +24,13 @@ from syncline.cli.document_folders import (
 )
 from syncline.cli.output import JsonFlag, Output, printable
 from syncline.cli.router_client import DEFAULT_URL, RouterClient, RouterOption
-from syncline.errors import ConfigError, InvalidMutationError, RefusedError, WrongKindError
+from syncline.errors import (
+    ConfigError,
+    InvalidMutationError,
+    NotAuthorizedError,
+    RefusedError,
+    WrongKindError,
+)
 from syncline.values import limits
 from syncline.values.json_value import Json, JsonObject
 from syncline.values.kinds import Kind
@@ -219,7 +227,9 @@ def watch(
     client = RouterClient(url)
     kind = Kind(client.get(_path(name))["kind"])
     output = Output(is_json=is_json)
-    document_following.follow(output, client.url, name, kind, _token(token_file), count)
+    token = _token(token_file)
+    with _token_asked_for(token):
+        document_following.follow(output, client.url, name, kind, token, count)
 
 
 @app.command("patch", epilog="""Example: syncline document patch team/plan '{"title": "Plan"}'""")
@@ -248,7 +258,9 @@ def patch(
         kind = client.get(_path(name))["kind"]
         if kind != Kind.JSON:
             raise WrongKindError(kind, Kind.JSON)
-    seq = document_following.change(client.url, name, mutation, _token(token_file))
+    token = _token(token_file)
+    with _token_asked_for(token):
+        seq = document_following.change(client.url, name, mutation, token)
     output = Output(is_json=is_json)
     if is_json:
         output.json({"name": name, "seq": seq})
@@ -289,6 +301,20 @@ def _token(file: Path | None) -> str | None:
         return file.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"the token file {file} cannot be read; check its name") from error
+
+
+@contextmanager
+def _token_asked_for(token: str | None) -> Generator[None]:
+    """Whoever has sent none is told how to."""
+    try:
+        yield
+    except NotAuthorizedError as error:
+        if token is not None:
+            raise
+        raise NotAuthorizedError(
+            "the router wants a token for its documents; put one into a file and name that with "
+            "--token-file"
+        ) from error
 
 
 def _time_text(time_ms: int) -> str:

@@ -10,7 +10,7 @@ from syncline.cli.folders import format_of, whole_path
 from syncline.cli.output import Output
 from syncline.core.reconciliation.initiator import Mode
 from syncline.errors import ConfigError, RefusedError, StoreLockedError
-from syncline.storage.copies import MANIFEST_NAME
+from syncline.storage.copies import check_no_backup
 from syncline.storage.drift.folders import (
     FolderRecords,
     FolderRepairer,
@@ -42,12 +42,8 @@ def check(output: Output, first: Path, second: Path, mode: Mode) -> Report:
 def repair(output: Output, first: Path, second: Path, mode: Mode, *, is_dry: bool) -> Report:
     """Raises RefusedError while a router works on the second folder, ConfigError for a backup."""
     _check_folders(first, second)
-    if (second / MANIFEST_NAME).exists():
-        raise ConfigError(
-            f"{second} is a backup, and would not be whole any more; make a data folder of it with "
-            "`syncline restore`, and repair that"
-        )
     files = DiskFiles()
+    check_no_backup(files, whole_path(second))
     with looked_into(whole_path(first), files) as mine:
         if is_dry:
             with looked_into(whole_path(second), files) as theirs:

@@ -45,7 +45,7 @@ def format_of(folder: Path) -> FolderFormat:
     found = read_format(whole_path(folder), DiskFiles())
     if found is None:
         reason = "it holds no store yet" if folder.exists() else "there is no such folder"
-        raise ForeignFolderError(str(folder), reason)
+        raise ForeignFolderError(str(folder), reason, "check its name")
     return found
 
 

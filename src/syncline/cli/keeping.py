@@ -1,11 +1,9 @@
 """`backup`, `restore` and `repair`: whole folders, copied with hashes before a change."""
 
-import errno
-import posixpath
 import secrets
 import time
 from collections.abc import Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -39,7 +37,6 @@ from syncline.cli.records_checks import (
 from syncline.cli.router_client import RouterClient, UrlOption
 from syncline.errors import (
     CorruptionError,
-    DeviceError,
     RefusedError,
     StorageError,
     StoreLockedError,
@@ -50,6 +47,7 @@ from syncline.storage.copies import (
     CopyManifest,
     check_copy,
     check_empty,
+    check_no_backup,
     copy_folder,
     copy_format,
     folder_bytes,
@@ -57,7 +55,7 @@ from syncline.storage.copies import (
     write_manifest,
 )
 from syncline.storage.files import DiskFiles
-from syncline.storage.folder import LOCK_NAME
+from syncline.storage.folder import lock_to_read
 from syncline.storage.inspection import Describes, Findings, Mends
 from syncline.storage.life import LIFE_BYTES, begin_life, read_lives
 from syncline.storage.records.base import RecordsReport
@@ -101,10 +99,18 @@ def _back_up_router(output: Output, client: RouterClient, target: str) -> dict[s
 
 
 def _back_up_folder(output: Output, folder: Path, target: Path) -> CopyManifest:
-    format_of(folder)
+    found = format_of(folder)
     check_outside(target, folder, "the data folder")
-    with _locked(folder):
-        return _copy(output, folder, target)
+    try:
+        with _locked(folder):
+            return _copy(output, folder, target)
+    except StoreLockedError as error:
+        # No other kind can be copied while it serves.
+        if found.kind != "log":
+            raise
+        raise RefusedError(
+            f"{error}; for a backup while it serves, give its address with --url"
+        ) from error
 
 
 def _copy(output: Output, folder: Path, target: Path) -> CopyManifest:
@@ -130,44 +136,11 @@ def _copy(output: Output, folder: Path, target: Path) -> CopyManifest:
 @contextmanager
 def _locked(folder: Path) -> Generator[None]:
     """Nobody works on `folder` meanwhile."""
-    files, path = DiskFiles(), str(folder.absolute() / LOCK_NAME)
-    with ExitStack() as held:
-        try:
-            try:
-                held.callback(files.lock(path).release)
-            except DeviceError as error:
-                if not _is_denied(error):
-                    raise
-                _lock_unwritable(held, files, path)
-        except StoreLockedError as error:
-            raise RefusedError(
-                f"{error}; for a backup while it serves, give its address with --url"
-            ) from error
-        yield
-
-
-def _lock_unwritable(held: ExitStack, files: DiskFiles, path: str) -> None:
-    """The lock of a folder that this user, or everybody, may only read."""
+    lock = lock_to_read(DiskFiles(), whole_path(folder))
     try:
-        file = files.open(path, writable=False)
-    except FileNotFoundError:
-        # Whoever works on a folder has made one.
-        return
-    except DeviceError as error:
-        if not _is_denied(error):
-            raise
-        raise StorageError(
-            f"{path} cannot be read by this user, so nobody knows whether a router has the folder; "
-            "run this as the user that the folder belongs to"
-        ) from error
-    held.callback(file.close)
-    if not file.claim():
-        raise StoreLockedError(posixpath.dirname(path))
-
-
-def _is_denied(error: DeviceError) -> bool:
-    cause = error.__cause__
-    return isinstance(cause, OSError) and cause.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
+        yield
+    finally:
+        lock.release()
 
 
 def restore(
@@ -233,6 +206,8 @@ def repair(
             raise typer.Exit(EXIT_DAMAGED)
         return
     format_of(folder)
+    if apply:
+        check_no_backup(DiskFiles(), whole_path(folder))
     before = _State(_read_or_explain(output, folder), examine_records(output, folder))
     if before.is_whole or not apply:
         _tell_repair(output, before, None, None, None)

@@ -28,10 +28,16 @@ from syncline.cli.records_checks import (
 )
 from syncline.cli.router_client import RouterClient, UrlOption
 from syncline.cli.tailing import Printed, read_folder, read_router
-from syncline.errors import CorruptionError, RefusedError, StorageError
+from syncline.errors import CorruptionError, StorageError
 from syncline.server.health import damage_facts
-from syncline.storage.base import Damage, Store, StreamKind
-from syncline.storage.copies import MANIFEST_NAME, compare_copy, folder_bytes, read_manifest
+from syncline.storage.base import Damage, Store, StreamKind, run_jobs
+from syncline.storage.copies import (
+    MANIFEST_NAME,
+    check_no_backup,
+    compare_copy,
+    folder_bytes,
+    read_manifest,
+)
 from syncline.storage.files import DiskFiles
 from syncline.storage.inspection import Findings, read_everything, report, with_unreadable
 from syncline.storage.life import Life, log_id, read_lives
@@ -59,6 +65,8 @@ def inspect(
     found = format_of(folder)
     output = Output(is_json=is_json)
     with looked_at(folder) as store:
+        if not store.stats().is_counted:
+            run_jobs(store)
         kept, counts = _documents(output, store, is_wanted=documents)
         listed, unreadable = _queues(store, queues)
         # Last: what the walk has met is part of it.
@@ -180,8 +188,8 @@ def verify(
         facts = check_router(output, RouterClient(url), repairs=repair)
         _tell_records(output, facts)
         return
-    if repair and (folder / MANIFEST_NAME).exists():
-        raise RefusedError(f"{folder} is a backup; make a data folder of it, then repair that")
+    if repair:
+        check_no_backup(DiskFiles(), whole_path(folder))
     checked_file_count, damaged_files = _verify_copy(output, folder)
     try:
         format_of(folder)
@@ -295,13 +303,14 @@ def tail(
     output = Output(is_json=is_json)
     if url is None and follow:
         raise typer.BadParameter("--follow needs --url: nobody writes to a folder that is read")
-    unreadable: set[str] = set()
+    where = "`syncline verify`" if url is None else f"{url.rstrip('/')}/api/damage"
+    left_out: set[str] = set()
 
-    def leave_out(queue: str) -> None:
-        # A router is asked for its queues again and again.
-        if queue not in unreadable:
-            output.warn(f"{queue} cannot be read and is left out; `syncline verify` says why")
-        unreadable.add(queue)
+    def leave_out(queue: str, what: str) -> None:
+        # A router is asked for its queues again and again, and damage may have several places.
+        if queue not in left_out:
+            output.warn(f"{queue} {what}; {where} says why")
+        left_out.add(queue)
 
     if url is not None:
         lines = read_router(RouterClient(url), wanted, from_seq, leave_out, follow=follow)
@@ -309,7 +318,7 @@ def tail(
     else:
         with looked_at(folder) as store:
             _print_lines(output, _first(read_folder(store, wanted, from_seq, leave_out), count))
-    if unreadable:
+    if left_out:
         raise typer.Exit(EXIT_DAMAGED)
 
 

@@ -24,6 +24,8 @@ from syncline.server.config import check_token
 DEFAULT_URL = "http://127.0.0.1:8080"
 TIMEOUT_SECONDS = 60.0
 _LINE_BYTES_MAX = 1 << 16
+# Of an answer that no request of its API gave.
+_NO_SUCH_REQUEST = "HTTP"
 _TOKEN_VARIABLE = "SYNCLINE_HTTP_TOKEN"
 
 RouterOption = Annotated[str, typer.Option("--url", help="The running router.")]
@@ -102,10 +104,14 @@ class RouterClient:
         except (msgspec.MsgspecError, UnicodeDecodeError):
             said = _Refused()
         if status == 401:
-            return NotAuthorizedError("the router wants its token; put it in SYNCLINE_HTTP_TOKEN")
+            if self._token:
+                return NotAuthorizedError(f"the token in {_TOKEN_VARIABLE} is not the router's")
+            return NotAuthorizedError(f"the router wants its token; put it in {_TOKEN_VARIABLE}")
         if said.error == UnknownDocumentError.code:
             return UnknownDocumentError(f"{said.message}; check its name")
-        return RefusedError(said.message or f"the router answered {status}; check {self.option}")
+        if said.error == _NO_SUCH_REQUEST or not said.message:
+            return RefusedError(f"the router answered {status}; check {self.option}")
+        return RefusedError(said.message)
 
 
 def _is_address(url: str) -> bool:

@@ -7,7 +7,8 @@ import typer
 
 from syncline.cli.output import JsonFlag, Output
 from syncline.cli.router_client import DEFAULT_URL, RouterClient, RouterOption
-from syncline.errors import ConfigError
+from syncline.errors import ConfigError, MalformedMessageError
+from syncline.values.ids import StreamId
 
 app = typer.Typer(
     help="List services, replace their certificates, delete them.", no_args_is_help=True
@@ -36,7 +37,7 @@ def show(
     service: ServiceArgument, url: RouterOption = DEFAULT_URL, is_json: JsonFlag = False
 ) -> None:
     """Print all that is known of one service."""
-    _print(Output(is_json=is_json), RouterClient(url).get(f"/api/services/{service}"))
+    _print(Output(is_json=is_json), RouterClient(url).get(_path(service)))
 
 
 @app.command("rotate", epilog="Example: syncline service rotate ID --certificate new.pem")
@@ -54,7 +55,7 @@ def rotate(
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{certificate} cannot be read as PEM; check its name") from error
     client = RouterClient(url)
-    found = client.post(f"/api/services/{service}/rotate", {"certificate": pem})
+    found = client.post(f"{_path(service)}/rotate", {"certificate": pem})
     _print(Output(is_json=is_json), found)
 
 
@@ -70,12 +71,22 @@ def delete(
     """Delete a service. Its queues stay, with their messages, and belong to nobody."""
     if not is_sure:
         raise ConfigError("the associations of the service go with it; say --yes to delete it")
-    RouterClient(url).delete(f"/api/services/{service}")
+    RouterClient(url).delete(_path(service))
     output = Output(is_json=is_json)
     if is_json:
         output.json({"deleted": service})
     else:
         output.line(f"service {service} is deleted")
+
+
+def _path(service: str) -> str:
+    """Raises MalformedMessageError for what is no id: in a path it would be something else."""
+    try:
+        return f"/api/services/{StreamId.parse(service)}"
+    except MalformedMessageError as error:
+        raise MalformedMessageError(
+            f"{service!r} is no id of a service; `syncline service list` shows them"
+        ) from error
 
 
 def _print(output: Output, facts: dict[str, Any]) -> None:

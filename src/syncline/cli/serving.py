@@ -107,7 +107,11 @@ def _announce(output: Output, facts: Announcement) -> None:
     output.line(f"  API     {facts.url}api")
     if facts.smp_address:
         output.line(f"  SMP     {facts.smp_address}")
-    output.line(f"  data    {facts.folder} ({facts.stream_count} queues and documents)")
+    count = "counting its" if facts.stream_count is None else facts.stream_count
+    if facts.folder is None:
+        output.line("  data    in memory alone; all of it is gone when the router stops")
+    else:
+        output.line(f"  data    {facts.folder} ({count} queues and documents)")
     if facts.damage_count:
         output.line(
             f"  damage  in {facts.damage_count} places; what is whole is served, "

@@ -4,7 +4,7 @@ import secrets
 import time
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, closing, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from pathlib import Path
 
 from syncline.cli.output import Output, printable
@@ -33,6 +33,7 @@ from syncline.errors import (
     MalformedMessageError,
     NotAuthorizedError,
     QueueExistsError,
+    RefusedError,
     UnknownQueueError,
 )
 from syncline.links.private_keys import PrivateKey
@@ -135,7 +136,10 @@ async def send(
         router: Asking = link
         if address is not None:
             router = await _passed_on(link, uri.router, address.password)
-        await letters.send_letter(router, store, store.user(user), uri, data)
+        try:
+            await letters.send_letter(router, store, store.user(user), uri, data)
+        except FailureError as error:
+            raise _explained(error, _GONE) from None
 
 
 async def _passed_on(link: SmpLink, router: RouterAddress, password: str | None) -> ProxiedRouter:
@@ -190,7 +194,7 @@ async def delete(store: AgentStore, queue: StoredQueue) -> None:
         except FailureError as error:
             # Unknown to the router: it is gone already.
             if error.failure != failures.AUTH:
-                raise
+                raise _explained(error, _GONE) from None
     store.forget(queue.account, queue.recipient_id)
 
 
@@ -207,8 +211,16 @@ _GONE = "the router does not know the queue: it was deleted, or the router lost 
 
 
 def _explained(error: FailureError, reason: str) -> Exception:
-    if error.failure == failures.AUTH:
+    """In words what routers say by a code; `reason` is for the one that keeps its reasons."""
+    failure = error.failure
+    if failure == failures.AUTH:
         return NotAuthorizedError(reason)
+    if failure == failures.QUOTA:
+        return RefusedError("the queue is full; it takes more once its reader has emptied it")
+    if failure.code == "BLOCKED":
+        with suppress(MalformedMessageError):
+            why = failures.block_reason(failure).reason
+            return RefusedError(f"the queue was blocked by whoever runs the router ({why})")
     return error
 
 

@@ -1,12 +1,14 @@
 """Where `tail` gets its messages: a store that is looked at, or a running router."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from typing import Protocol
 from urllib.parse import urlencode
 
 import msgspec
 
 from syncline.cli.router_client import RouterClient
+from syncline.errors import RefusedError
 from syncline.storage.base import Damage, Store
 from syncline.storage.inspection import state_or_damage
 from syncline.values import limits
@@ -19,12 +21,34 @@ _PAGE_COUNT = 1_000
 _READ_COUNT = 100
 
 
+_UNREADABLE = "cannot be read and is left out"
+_LOST = "has messages that cannot be read and are left out"
+
+
+class LeaveOut(Protocol):
+    def __call__(self, queue: str, what: str, /) -> None:
+        """Is told that a queue, or some of it, is not among what is printed."""
+        ...
+
+
 class Printed(msgspec.Struct):
     queue: str
     seq: int
     time_ms: int
     kind: str
     body: bytes
+
+
+class _Place(msgspec.Struct):
+    """Where a router knows of damage."""
+
+    queue: str | None
+    first_lost_seq: int | None
+    lost_count: int
+
+    @property
+    def end(self) -> int:
+        return (self.first_lost_seq or 0) + self.lost_count
 
 
 class _Message(msgspec.Struct):
@@ -38,27 +62,30 @@ def read_folder(
     store: Store,
     wanted: Sequence[StreamId],
     from_seq: int,
-    on_unreadable: Callable[[str], None],
+    leave_out: LeaveOut,
 ) -> Iterator[Printed]:
-    """`on_unreadable` is told of queues that are left out."""
     for stream in wanted or store.streams():
         state = state_or_damage(store, stream)
         if isinstance(state, Damage):
-            on_unreadable(str(stream))
+            leave_out(str(stream), _UNREADABLE)
             continue
         seq = max(from_seq, state.first)
         while found := store.read(stream, seq, _READ_COUNT, limits.read_bytes_max):
             for entry in found:
+                if entry.seq != seq:
+                    leave_out(str(stream), _LOST)
                 kind = entry.kind.name.lower()
                 yield Printed(str(stream), entry.seq, entry.time_ms, kind, entry.payload)
-            seq = found[-1].seq + 1
+                seq = entry.seq + 1
+        if seq < state.next:
+            leave_out(str(stream), _LOST)
 
 
 def read_router(
     client: RouterClient,
     wanted: Sequence[StreamId],
     from_seq: int,
-    on_unreadable: Callable[[str], None],
+    leave_out: LeaveOut,
     *,
     follow: bool,
 ) -> Iterator[Printed]:
@@ -67,7 +94,7 @@ def read_router(
     queues = [str(stream) for stream in wanted]
     while True:
         has_any = False
-        for queue in queues or _all_queues(client, on_unreadable):
+        for queue in queues or _all_queues(client, leave_out):
             wait_ms = _WAIT_MS if follow and len(queues) == 1 else 0
             seq = next_seqs.get(queue, from_seq)
             for message in _messages(client, queue, seq, wait_ms):
@@ -75,19 +102,39 @@ def read_router(
                 next_seqs[queue] = message.seq + 1
                 yield Printed(queue, message.seq, message.time_ms, message.kind, message.body)
         if not has_any and not follow:
+            # Last: some damage is found by reading.
+            _tell_lost(client, queues, from_seq, leave_out)
             return
         if not has_any and len(queues) != 1:
             time.sleep(_PAUSE_SECONDS)
 
 
-def _all_queues(client: RouterClient, on_unreadable: Callable[[str], None]) -> Iterator[str]:
+def _tell_lost(
+    client: RouterClient, queues: Sequence[str], from_seq: int, leave_out: LeaveOut
+) -> None:
+    damage = client.get("/api/damage")["damage"]
+    for place in msgspec.convert(damage, type=list[_Place]):
+        queue = place.queue
+        if queue is None or (queues and queue not in queues):
+            continue
+        try:
+            first = client.get(f"/api/queues/{queue}")["first"]
+        except RefusedError:
+            # It was deleted, is a document, or was left out as a whole.
+            continue
+        # What is not wanted any more is not missed either.
+        if place.first_lost_seq is None or place.end > max(first, from_seq):
+            leave_out(queue, _LOST)
+
+
+def _all_queues(client: RouterClient, leave_out: LeaveOut) -> Iterator[str]:
     after: str | None = None
     while True:
         query = {"count": str(_PAGE_COUNT)} | ({"after": after} if after else {})
         page = client.get(f"/api/queues?{urlencode(query)}")
         # A router of an earlier version does not say.
         for queue in page.get("unreadable", ()):
-            on_unreadable(queue)
+            leave_out(queue, _UNREADABLE)
         yield from page["queues"]
         after = page["after"]
         if after is None:

@@ -9,7 +9,7 @@ import pytest
 
 from syncline.cli.pipeline_documents import live_state
 from syncline.cli.router_client import RouterClient
-from syncline.errors import LinkLostError, MalformedMessageError, RefusedError
+from syncline.errors import LinkLostError, MalformedMessageError, NotAuthorizedError, RefusedError
 
 
 @contextmanager
@@ -71,3 +71,22 @@ def test_the_option_that_named_the_address_is_the_one_to_check(
     # The server is gone.
     with pytest.raises(LinkLostError, match=f"or check {option}"):
         RouterClient(url, *words).get("/api/documents/plan")
+
+
+def test_an_address_with_a_path_too_many_is_what_to_check() -> None:
+    answer = b'{"error": "HTTP", "message": "Not Found", "retriable": false}'
+    with (
+        answering(404, answer) as url,
+        pytest.raises(RefusedError, match="answered 404; check --url"),
+    ):
+        RouterClient(f"{url}/console").get("/api/queues")
+
+
+def test_a_wrong_token_is_told_from_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    with answering(401, b'{"error": "AUTH"}') as url:
+        monkeypatch.delenv("SYNCLINE_HTTP_TOKEN", raising=False)
+        with pytest.raises(NotAuthorizedError, match="put it in SYNCLINE_HTTP_TOKEN"):
+            RouterClient(url).get("/api/queues")
+        monkeypatch.setenv("SYNCLINE_HTTP_TOKEN", "of-another-router")
+        with pytest.raises(NotAuthorizedError, match="is not the router's"):
+            RouterClient(url).get("/api/queues")
