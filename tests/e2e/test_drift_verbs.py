@@ -29,7 +29,7 @@ from syncline.client.smp.agent_events import (
 )
 from syncline.client.smp.agent_records import Account, StoredQueue
 from syncline.client.smp.linking import connecting
-from syncline.core.reconciliation.initiator import Mode
+from syncline.core.reconciliation.initiator import ROUND_TRIP_COUNT_MAX, Mode
 from syncline.links.smp_hello import ServiceLogin
 from syncline.links.smp_link import LinkOptions, SmpLink
 from syncline.wire.smp.commands import Bus
@@ -107,7 +107,8 @@ def test_a_store_is_compared_beside_its_agent_and_repaired_without(tmp_path: Pat
         found = facts(1, "check", "--store", path)
         assert found["only_first_ids"] == [text_of(queues[2])]
         assert set(found["only_second_ids"]) == {text_of(queues[0]), text_of(queues[1])}
-        assert found["round_trips"] <= 2
+        # Two as a rule; which cells the few ids fall into is a matter of the salt.
+        assert found["round_trips"] <= ROUND_TRIP_COUNT_MAX
 
         refused = verb("repair", "--store", path)
         assert (refused.returncode, "stop the agent" in refused.stderr) == (2, True)

@@ -1,6 +1,7 @@
 """The journal store as a whole: bounds, full disks, failing devices, starts and moves."""
 
 import dataclasses
+from base64 import urlsafe_b64decode
 from contextlib import suppress
 from random import Random
 
@@ -18,9 +19,40 @@ from syncline.errors import (
 )
 from syncline.storage.base import Entry, EntryKind, StreamKind, commit
 from syncline.storage.journal.layout import Layout
+from syncline.storage.journal.store import JournalStore
 from syncline.storage.options import StoreOptions
 from syncline.testing.files import SimulatedCrashError, SimulatedFiles
 from tests.unit.storage.journal_subject import FOLDER, SMALL, JournalSubject, stream_id
+
+# Names of files.
+
+
+@pytest.mark.parametrize("payloads", [(), (b"new",)])
+def test_a_queue_that_replaces_another_never_begins_with_its_file(
+    payloads: tuple[bytes, ...],
+) -> None:
+    """Even if chance repeats itself."""
+    subject = JournalSubject()
+    stream = subject.create_queue()
+    subject.append(stream, b"old", b"older")
+    [old_name] = subject.names(stream, "messages.")
+    subject.closed()
+
+    drawn = urlsafe_b64decode(old_name.split(".")[1])
+    ids = iter([b"tag of the s", drawn, drawn, b"another one."])
+    store = JournalStore.open(
+        FOLDER, subject.files, SMALL, now_ms=1, random_bytes=lambda count: next(ids)
+    )
+    store.delete(stream)
+    store.create(stream, StreamKind.QUEUE, 3, 1)
+    for payload in payloads:
+        store.append(stream, payload, 1)
+    commit(store)
+    store.close()
+    subject.open_again()
+    assert subject.payloads(stream) == [*payloads]
+    assert old_name not in subject.names(stream)
+
 
 # Starts.
 

@@ -107,6 +107,10 @@ class _Planner:
         self.cursor_line_count = queue.cursor_line_count
         self._options = options
         self._new_file_id = new_file_id
+        if replaced is not None and self._taken_names & named_files(self.state):
+            # What is in that file is of the queue before, and must not be read as of this one.
+            file_id = self.unused_file_id()
+            self.state = replace(self.state, read_file=file_id, write_file=file_id)
 
     def unused_file_id(self) -> str:
         """Chance may repeat itself; a file in use must not be begun again."""
