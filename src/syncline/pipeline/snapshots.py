@@ -101,8 +101,7 @@ def export_snapshot(
         snapshot(connection),
         ExitStack() as loads,
     ):
-        if check_schema(connection, folder, path) == 0:
-            raise ForeignFolderError(folder, f"its {FILE_NAME} is empty")
+        check_schema(connection, folder, path)
         with _left_alone(path, before):
             claims = _claims(connection)
             name = snapshot_name(store_id, claims)

@@ -10,12 +10,12 @@ from unittest import mock
 
 import pytest
 
-from syncline.errors import StorageError
+from syncline.errors import CorruptionError, StorageError
 from syncline.storage.records import sqlite_checks, sqlite_reports
-from syncline.storage.records.base import RecordCounts, RecordsReport
+from syncline.storage.records.base import RecordCounts
 from syncline.storage.records.schema import FILE_NAME
 from syncline.storage.records.sqlite_connection import transaction
-from syncline.storage.records.sqlite_reports import examine
+from syncline.storage.records.sqlite_reports import count_records, examine
 from syncline.storage.set_digests import run_out
 from syncline.values.queue_records import ServiceRole
 from tests.storage.records.under_test import (
@@ -222,9 +222,10 @@ def test_damage_is_told_and_nothing_is_repaired_from_it(
     assert stored.records.digest(service_id(1)) == digest
 
 
-def test_a_file_without_tables_is_whole_and_empty(stored: RecordsUnderTest) -> None:
+def test_a_file_without_tables_is_damaged(stored: RecordsUnderTest) -> None:
     empty = stored.folder / "empty"
     empty.mkdir()
     (empty / FILE_NAME).touch()
-    report = examine(str(empty), str(empty / FILE_NAME), FILES)
-    assert report == RecordsReport(RecordCounts(), RecordCounts())
+    for look in (examine, count_records):
+        with pytest.raises(CorruptionError, match="it is empty"):
+            look(str(empty), str(empty / FILE_NAME), FILES)

@@ -330,13 +330,13 @@ class FailingFiles(DiskFiles):
         super().sync_folder(path)
 
 
-@pytest.mark.parametrize("step", range(1, 6))
+@pytest.mark.parametrize("step", range(1, 7))
 def test_one_that_is_cut_short_is_begun_anew(folder: Path, step: int) -> None:
     try:
         run_out(salvage(str(folder), FailingFiles(step)))
     except DeviceError:
         assert (folder / FILE_NAME).exists()
         # Half of a new file is of no use to anybody; a whole one may be.
-        assert (folder / "records.salvaged" / FILE_NAME).exists() == (step == 3)
+        assert (folder / "records.salvaged" / FILE_NAME).exists() == (step == 4)
     salvaged(folder)
     check_saved(folder).close()

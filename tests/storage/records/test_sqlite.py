@@ -78,6 +78,37 @@ def change_file(under_test: RecordsUnderTest, *statements: str) -> None:
 # --------------------------------------------------------------------------------- opening
 
 
+def test_a_file_that_was_emptied_is_refused_and_left_alone(tmp_path: Path) -> None:
+    """Taken for a new one, it would let every key of every queue go without a word."""
+    SqliteRecords.open(str(tmp_path), FILES).close()
+    (tmp_path / FILE_NAME).write_bytes(b"")
+    with pytest.raises(CorruptionError, match="it is empty"):
+        SqliteRecords.open(str(tmp_path), FILES)
+    assert (tmp_path / FILE_NAME).read_bytes() == b""
+
+
+class CutShort(DiskFiles):
+    """The process ends just before a name is given."""
+
+    def rename(self, source: str, target: str) -> None:
+        raise KeyboardInterrupt
+
+
+def test_a_first_start_that_is_cut_short_leaves_a_draft_that_the_next_one_makes_anew(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        SqliteRecords.open(str(tmp_path), CutShort())
+    [draft] = tmp_path.iterdir()
+    assert draft.name == "records.sqlite.new"
+    draft.write_bytes(b"torn")
+    (tmp_path / "records.sqlite.new-wal").write_bytes(b"torn as well")
+    records = SqliteRecords.open(str(tmp_path), FILES)
+    assert records.counts() == RecordCounts()
+    records.close()
+    assert [each.name for each in tmp_path.iterdir()] == [FILE_NAME]
+
+
 def test_only_the_owner_may_read_the_file(stored: RecordsUnderTest) -> None:
     stored.records.create_queue(queue(1))
     stored.commit()
@@ -142,13 +173,6 @@ def test_the_wal_is_brought_in_while_batches_are_written(stored: RecordsUnderTes
     size = (stored.folder / f"{FILE_NAME}-wal").stat().st_size
     assert size < 3 * 4_096 * frame_bytes
     assert Path(path_of(stored)).stat().st_size > 500_000
-
-
-def test_a_start_that_was_cut_short_is_begun_anew(tmp_path: Path) -> None:
-    (tmp_path / FILE_NAME).write_bytes(b"")
-    records = SqliteRecords.open(str(tmp_path), FILES)
-    assert records.counts() == RecordCounts()
-    records.close()
 
 
 def test_a_later_version_is_left_alone(stored: RecordsUnderTest) -> None:

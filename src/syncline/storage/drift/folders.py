@@ -38,7 +38,6 @@ from syncline.storage.records.rows import (
 from syncline.storage.records.schema import FILE_NAME
 from syncline.storage.records.sqlite import SqliteRecords
 from syncline.storage.records.sqlite_connection import (
-    check_schema,
     connect_only_to_look,
     explained,
     snapshot,
@@ -154,8 +153,6 @@ def looked_into(folder: str, files: Files) -> Generator[FolderRecords]:
     with _held(folder, files) as lock:
         is_worked_on = lock is None
         with looked_at(folder, path, files, is_worked_on=is_worked_on) as connection:
-            if check_schema(connection, folder, path) == 0:
-                raise ForeignFolderError(folder, f"its {FILE_NAME} is empty")
             yield FolderRecords(connection, path, is_worked_on=is_worked_on)
 
 

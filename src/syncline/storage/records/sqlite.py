@@ -47,6 +47,7 @@ from syncline.storage.records.sqlite_connection import (
     connect_reader,
     connect_writer,
     explained,
+    make_database,
     prepare_schema,
     snapshot,
     transaction,
@@ -99,13 +100,14 @@ class SqliteRecords(StagedRecords):
             if files.exists(f"{path}-wal"):
                 # SQLite would throw that away.
                 raise CorruptionError(path, 0, "it is missing, and its WAL is there")
-            # SQLite would let others read it.
-            files.open(path, create=True).close()
+            make_database(folder, files)
+        with closing(files.open(path, writable=False)) as file:
+            if file.size() == 0:
+                # SQLite would begin to write before anybody could look.
+                raise CorruptionError(path, 0, "it is empty")
         writing = connect_writer(path, options.page_cache_bytes)
         try:
             prepare_schema(writing, folder, path)
-            # The name may be new, and SQLite syncs folders for its other files only.
-            files.sync_folder(folder)
             reading = connect_reader(path, options.page_cache_bytes)
         except BaseException:
             writing.close()

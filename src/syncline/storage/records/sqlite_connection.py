@@ -6,7 +6,7 @@ SQLite reaches the file by itself, so this is a second door to the file system b
 
 import sqlite3
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from hashlib import md5
 from struct import Struct
 from typing import Final
@@ -23,6 +23,7 @@ from syncline.errors import (
     StoreFullError,
     StoreLockedError,
 )
+from syncline.storage.files import Files
 from syncline.storage.records import schema
 from syncline.values.limits import KIB
 
@@ -34,6 +35,10 @@ _BUSY_SECONDS: Final = 120.0
 # page are written once.
 _CHECKPOINT_FRAMES: Final = 4_096
 _WAL_BYTES_KEPT: Final = 4 * _CHECKPOINT_FRAMES * 4 * KIB
+
+# A file that is being made: it gets its name once it has its tables.
+_DRAFT_ENDING: Final = ".new"
+_DRAFT_CACHE_BYTES: Final = 256 * KIB
 
 _two_halves = Struct(">qq").unpack
 
@@ -94,29 +99,54 @@ def _connect(path: str, page_cache_bytes: int) -> sqlite3.Connection:
     return connection
 
 
+def make_database(folder: str, files: Files) -> None:
+    """Make the file with its tables, and give it its name last: one without tables is damaged."""
+    path = f"{folder}/{schema.FILE_NAME}"
+    draft = f"{path}{_DRAFT_ENDING}"
+    for left_over in (draft, f"{draft}-wal", f"{draft}-shm"):
+        if files.exists(left_over):
+            files.remove(left_over)
+    # SQLite would let others read it.
+    files.open(draft, create=True).close()
+    writer = closing(connect_writer(draft, _DRAFT_CACHE_BYTES))
+    with explained(draft, "writing"), writer as connection:
+        _migrate(connection, 0)
+    # Closing brings in the WAL, and says nothing where there was no room for that.
+    if files.exists(f"{draft}-wal"):
+        raise StoreFullError(draft)
+    files.rename(draft, path)
+    files.sync_folder(folder)
+
+
 def prepare_schema(connection: sqlite3.Connection, folder: str, path: str) -> None:
     """Bring the file to the version that is known here, in steps that are whole or not done.
 
-    Raises ForeignFolderError for a database of something else, NewerFormatError.
+    Raises ForeignFolderError for a database of something else, NewerFormatError, CorruptionError
+    for one without anything.
     """
     with explained(path, "reading"):
-        version = check_schema(connection, folder, path)
-        for statements in schema.MIGRATIONS[version:]:
-            version += 1
-            with transaction(connection):
-                for statement in statements:
-                    connection.execute(statement)
-                connection.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
-                connection.execute(f"PRAGMA user_version = {version}")
+        _migrate(connection, check_schema(connection, folder, path))
+
+
+def _migrate(connection: sqlite3.Connection, version: int) -> None:
+    for statements in schema.MIGRATIONS[version:]:
+        version += 1
+        with transaction(connection):
+            for statement in statements:
+                connection.execute(statement)
+            connection.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {version}")
 
 
 def check_schema(connection: sqlite3.Connection, folder: str, path: str) -> int:
-    """The version of the tables, 0 if there are none. Raises as `prepare_schema` does."""
+    """The version of the tables. Raises as `prepare_schema` does."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (table_count,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-    is_new = not (application or version or table_count)
-    if application != schema.APPLICATION_ID and not is_new:
+    if not (application or version or table_count):
+        # It gets its name with its tables, so somebody or something emptied it.
+        raise CorruptionError(path, 0, "it is empty")
+    if application != schema.APPLICATION_ID:
         raise ForeignFolderError(folder, f"its {schema.FILE_NAME} was not written by Syncline")
     if version > len(schema.MIGRATIONS):
         raise NewerFormatError(path, version, len(schema.MIGRATIONS))

@@ -88,17 +88,12 @@ def examine(folder: str, path: str, files: Files) -> RecordsReport:
 def examine_steps(folder: str, path: str, files: Files) -> Generator[int, None, RecordsReport]:
     """The same, each step yielding how many ids it read."""
     with looked_at(folder, path, files) as connection:
-        if check_schema(connection, folder, path) == 0:
-            # Its first start was cut short.
-            return RecordsReport(RecordCounts(), RecordCounts())
         return (yield from report_steps(connection, path, is_worked_on=False, is_stopped=never))
 
 
 def count_records(folder: str, path: str, files: Files) -> RecordCounts:
     """What is in a file that nobody works on. Raises as `examine` does."""
     with looked_at(folder, path, files) as connection:
-        if check_schema(connection, folder, path) == 0:
-            return RecordCounts()
         return read_counts(connection)[1]
 
 
