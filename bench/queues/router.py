@@ -43,7 +43,7 @@ def running_router(
     # Routers before this one on the same folder have announced themselves too.
     log.unlink(missing_ok=True)
     began = time.perf_counter()
-    program = ["syncline.cli"] if profile is None else ["bench.queues.profiled", str(profile)]
+    program = ["syncline"] if profile is None else ["bench.queues.profiled", str(profile)]
     command = [sys.executable, "-m", *program, "serve", "--json"]
     process = start(command, log=log, environment=environment)
     try:

@@ -1,4 +1,4 @@
-"""`python -m syncline.cli`, where the script is not on the path."""
+"""`python -m syncline`, where the script is not on the path."""
 
 from syncline.cli.main import main
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import httpx
 
-COMMAND = (sys.executable, "-m", "syncline.cli")
+COMMAND = (sys.executable, "-m", "syncline")
 STOP_SECONDS = 30
 
 

@@ -98,7 +98,7 @@ def words_of_run(folders: Path, tables: Path, *at: str) -> list[str]:
     run = ["pipeline", "run", str(folders / "router"), "--wanted", str(folders / "wanted")]
     run += ["--tail", "stopped", "--tables", str(tables), "--json", *at]
     run += ["--out", str(tables.with_suffix(".html"))]
-    return [sys.executable, "-m", "syncline.cli", *run]
+    return [sys.executable, "-m", "syncline", *run]
 
 
 def rows_of(tables: Path, name: str) -> list[str]:

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 def syncline(*words: str, environment: dict[str, str] | None = None) -> dict[str, object]:
     ran = subprocess.run(
-        [sys.executable, "-m", "syncline.cli", *words, "--json"],
+        [sys.executable, "-m", "syncline", *words, "--json"],
         capture_output=True,
         text=True,
         env=environment,
@@ -59,7 +59,7 @@ def test_a_cluster_that_does_not_start_is_one_sentence(tmp_path: Path) -> None:
     router.stop()
     words = ["pipeline", "ingest", router.folder, "--master", "local-cluster[1,1,64]", "--json"]
     ran = subprocess.run(
-        [sys.executable, "-m", "syncline.cli", *words, "--tables", str(tmp_path / "tables")],
+        [sys.executable, "-m", "syncline", *words, "--tables", str(tmp_path / "tables")],
         capture_output=True,
         text=True,
         check=False,

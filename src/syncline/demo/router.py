@@ -86,7 +86,7 @@ class RouterProcess:
             )
 
     def _command(self) -> list[str]:
-        words = [sys.executable, "-m", "syncline.cli", "serve", "--json"]
+        words = [sys.executable, "-m", "syncline", "serve", "--json"]
         words += ["--data", str(self.folder)]
         words += ["--port", self._http_port, "--smp-port", self._smp_port]
         for name, value in self._settings.items():
