@@ -226,9 +226,8 @@ class SmpApi:
     def _service(self, request: Request) -> ServiceFacts:
         """Raises UnknownServiceError."""
         text: str = request.path_params["id"]
-        service_id = bytes(StreamId.parse(text))
         for facts in self._operating().services():
-            if facts.record.service_id == service_id:
+            if _text(facts.record.service_id) == text:
                 return facts
         raise UnknownServiceError(text)
 

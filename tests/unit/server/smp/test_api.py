@@ -22,13 +22,10 @@ WHOLE = make_service_credentials(NOW).chain[0]
 ODD = WHOLE.replace(bytes.fromhex("a003020102"), bytes.fromhex("a003020107"), 1)
 
 
-@pytest.mark.parametrize("certificate", ["nonsense", ssl.DER_cert_to_PEM_cert(ODD)])
-async def test_a_certificate_that_cannot_be_read_is_a_bad_request(
-    in_memory: RouterRig, certificate: str
-) -> None:
-    service = await in_memory.service()
+def asking(rig: RouterRig) -> httpx.AsyncClient:
+    """A client of the API over this router."""
     api = SmpApi(RuntimeError, shows_peers=False)
-    api.attach(in_memory.router, "smp://router", None)
+    api.attach(rig.router, "smp://router", None)
 
     async def answered(_request: Request, error: Exception) -> Response:
         assert isinstance(error, SynclineError)
@@ -36,8 +33,24 @@ async def test_a_certificate_that_cannot_be_read_is_a_bad_request(
 
     app = Starlette(routes=list(api.routes()), exception_handlers={SynclineError: answered})
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    return httpx.AsyncClient(transport=transport, base_url="http://router")
+
+
+@pytest.mark.parametrize("certificate", ["nonsense", ssl.DER_cert_to_PEM_cert(ODD)])
+async def test_a_certificate_that_cannot_be_read_is_a_bad_request(
+    in_memory: RouterRig, certificate: str
+) -> None:
+    service = await in_memory.service()
     path = f"/api/services/{urlsafe_b64encode(service.service_id).decode()}/rotate"
-    async with httpx.AsyncClient(transport=transport, base_url="http://router") as client:
+    async with asking(in_memory) as client:
         answer = await client.post(path, json={"certificate": certificate})
     assert answer.status_code == 400
     assert "no certificates in PEM" in answer.text
+
+
+async def test_what_names_no_service_is_called_an_unknown_service(in_memory: RouterRig) -> None:
+    await in_memory.service()
+    async with asking(in_memory) as client:
+        answer = await client.get("/api/services/abc")
+    assert answer.status_code == 404
+    assert "service abc" in answer.text
