@@ -304,7 +304,7 @@ def test_folders_without_sets_are_refused(tmp_path: Path) -> None:
     with pytest.raises(NewerFormatError):
         export_snapshot(folder.folder, tmp_path / "tables")
     (tmp_path / "data" / "records.sqlite").write_bytes(b"")
-    with pytest.raises(ForeignFolderError, match="empty"):
+    with pytest.raises(CorruptionError, match="empty"):
         export_snapshot(folder.folder, tmp_path / "tables")
     (tmp_path / "data" / "records.sqlite").unlink()
     with pytest.raises(ForeignFolderError, match=r"records\.sqlite"):

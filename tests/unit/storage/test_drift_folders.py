@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from syncline.core.reconciliation.initiator import Mode
-from syncline.errors import ForeignFolderError, StoreLockedError
+from syncline.errors import CorruptionError, ForeignFolderError, StoreLockedError
 from syncline.storage.drift.folders import (
     FolderRepairer,
     ServiceDrift,
@@ -368,12 +368,12 @@ def test_a_repair_of_many_goes_in_batches(first: str, second: str) -> None:
 
 
 def test_a_folder_without_records_is_told(first: str, tmp_path: Path) -> None:
-    for name, text in (("none", None), ("empty", b"")):
+    for name, text, error in (("none", None, ForeignFolderError), ("empty", b"", CorruptionError)):
         folder = tmp_path / name
         folder.mkdir()
         if text is not None:
             (folder / FILE_NAME).write_bytes(text)
-        with pytest.raises(ForeignFolderError), looked_into(str(folder), FILES):
+        with pytest.raises(error), looked_into(str(folder), FILES):
             pass
         assert sorted(path.name for path in folder.iterdir() if path.name != LOCK_NAME) == (
             [] if text is None else [FILE_NAME]
