@@ -5,9 +5,13 @@ durable, also not in passing: whoever repeats a command that is still on its way
 wait as long as the first. So each id of a changed record is *unsettled* until that is durable, and
 an answer about it waits for the records. If they refuse the change, the answer is refused with it:
 what it was going to tell is not so.
+
+A queue or notifier is *moving* while it is not durable which service it belongs to. Nobody is
+handed anything of it then; whoever moves it looks when that is settled.
 """
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -47,6 +51,8 @@ class Book:
         self._events = events
         # Bounded by what waits for the disk.
         self._unsettled: dict[bytes, Unsettled] = {}
+        self._moving: Counter[bytes] = Counter()
+        self._new: set[bytes] = set()
 
     def is_settled(self, entity_id: bytes) -> bool:
         return entity_id not in self._unsettled
@@ -55,19 +61,39 @@ class Book:
         """What an answer about this id relies on, unless that is durable."""
         return self._unsettled.get(entity_id)
 
+    def is_moving(self, entity_id: bytes) -> bool:
+        return entity_id in self._moving
+
+    def is_new(self, recipient_id: bytes) -> bool:
+        """Whether the queue may still turn out not to exist."""
+        return recipient_id in self._new
+
+    def when_settled(self, entity_id: bytes, told: Callable[[StorageError | None], None]) -> None:
+        """Call `told` once this id's changes so far are durable, or with why they are not.
+
+        Never, if the device fails: nobody knows what is on the disk then.
+        """
+        unsettled = self._unsettled.get(entity_id)
+
+        def settled(failure: StorageError | None) -> None:
+            if self._committer.failure is None:
+                told(failure or (unsettled.refusal if unsettled is not None else None))
+
+        self._committer.when_durable(settled)
+
     def create(self, record: QueueRecord) -> None:
         """Raises QueueExistsError, StorageError."""
         self._records.create_queue(record)
         self._unsettle(_ids(record))
-        if self._events is not None:
-            self._note_moves(_places(record), {})
+        self._new.add(record.recipient_id)
+        self.when_settled(record.recipient_id, lambda _: self._new.discard(record.recipient_id))
+        self._note_moves(_places(record), {})
 
     def change(self, before: QueueRecord, after: QueueRecord) -> None:
         """Raises QueueExistsError, StorageError."""
         self._records.update_queue(after)
         self._unsettle({*_ids(before), *_ids(after)})
-        if self._events is not None:
-            self._note_moves(_places(after), _places(before))
+        self._note_moves(_places(after), _places(before))
 
     def delete(self, record: QueueRecord) -> None:
         self._records.delete_queue(record.recipient_id)
@@ -95,13 +121,14 @@ class Book:
     def _note_moves(
         self, after: dict[bytes, bytes | None], before: dict[bytes, bytes | None]
     ) -> None:
-        """Associations that this changes, once that is durable."""
+        """Associations that this changes."""
         moves = [
             (entity_id, before.get(entity_id), after.get(entity_id))
             for entity_id in {**before, **after}
             if before.get(entity_id) != after.get(entity_id)
         ]
         if moves:
+            self._moving.update(entity_id for entity_id, _, _ in moves)
             self._committer.when_durable(partial(self._moved, moves))
 
     def _moved(
@@ -109,9 +136,14 @@ class Book:
         moves: list[tuple[bytes, bytes | None, bytes | None]],
         failure: StorageError | None,
     ) -> None:
-        if failure is None and self._events is not None:
-            for move in moves:
-                self._events.moved(*move)
+        if failure is not None and self._committer.failure is not None:
+            return
+        for entity_id, before, after in moves:
+            self._moving[entity_id] -= 1
+            if not self._moving[entity_id]:
+                del self._moving[entity_id]
+            if failure is None and self._events is not None:
+                self._events.moved(entity_id, before, after)
 
     def _settle(self, ids: tuple[bytes, ...], failure: StorageError | None) -> None:
         if failure is not None and self._committer.failure is not None:

@@ -199,6 +199,16 @@ class Connections:
             if connection is not None:
                 self.send_in_lane(connection, partial(self._events, effects))
 
+    def tell(self, effects: Iterable[Effect]) -> None:
+        """Tell them now, as what has just become durable.
+
+        What came before it in the lane has been told; what is there now came behind it.
+        """
+        for effect in effects:
+            self.note_effect(effect)
+            if (connection := self._by_number.get(effect.session)) is not None:
+                self._send_event(connection, partial(self._events, (effect,)))
+
     def _events(self, effects: Sequence[Effect]) -> list[Answer]:
         return [self._event(effect) for effect in effects]
 

@@ -67,10 +67,7 @@ class Delivering:
             return False
 
     def look_after(self, number: int, queue: bytes, service: bytes | None) -> None:
-        """Look, behind a change that the session subscribed with, whatever became of that.
-
-        Where the records refused it, the queue is whose it was before: it has that reader.
-        """
+        """Look, behind the creation that the session subscribed with, whatever became of that."""
         record = self._records.queue(queue)
         if record is None or record.service_id != service:
             self._deliveries.unsubscribe(number, queue)
@@ -79,7 +76,7 @@ class Delivering:
     def look_at(self, record: QueueRecord) -> bool:
         """As `look`. Raises StorageError for what cannot be read."""
         queue, service = record.recipient_id, record.service_id
-        if record.block is not None or not self._deliveries.wants(queue, service):
+        if not self._is_wanted(record):
             return False
         head = self.head(record)
         if head is None:
@@ -97,7 +94,7 @@ class Delivering:
     def next_for(self, number: int, record: QueueRecord) -> Msg | None:
         """What a session that has just acknowledged gets in return. Raises StorageError."""
         queue, service = record.recipient_id, record.service_id
-        if record.block is not None or not self._deliveries.wants(queue, service):
+        if not self._is_wanted(record):
             return None
         head = self.head(record)
         if head is None:
@@ -108,6 +105,14 @@ class Delivering:
         if self._events is not None:
             self._events.delivered(queue, number, head.seq, head.seq)
         return self.message(record, head)
+
+    def _is_wanted(self, record: QueueRecord) -> bool:
+        queue = record.recipient_id
+        return (
+            record.block is None
+            and self._deliveries.wants(queue, record.service_id)
+            and not self._parts.book.is_moving(queue)
+        )
 
     def head(self, record: QueueRecord) -> Head | None:
         """Raises StorageError."""

@@ -8,10 +8,12 @@
 - The answer is the set as it is durable then. Without room on the disk that is the set as it was.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
+from syncline.core.subscriptions import Effect
+from syncline.errors import StorageError
 from syncline.server.smp.calls import Call
 from syncline.server.smp.delivering import Delivering
 from syncline.server.smp.faces import SessionService
@@ -62,8 +64,9 @@ class Dissociating:
             return
         parts.book.change(record, replace(record, service_id=None))
         self._count()
-        parts.connections.add_effects(
-            parts.deliveries.dissociated(recipient_id, service_id, by=call.number)
+        self._when_durable(
+            recipient_id,
+            partial(parts.deliveries.dissociated, recipient_id, service_id, by=call.number),
         )
 
     def _let_go_of_notifier(self, call: Call, service_id: bytes, notifier_id: bytes) -> None:
@@ -74,9 +77,19 @@ class Dissociating:
             return
         parts.book.change(record, replace(record, notifier=replace(notifier, service_id=None)))
         self._count()
-        parts.connections.add_effects(
-            parts.notifications.dissociated(notifier_id, service_id, by=call.number)
+        self._when_durable(
+            notifier_id,
+            partial(parts.notifications.dissociated, notifier_id, service_id, by=call.number),
         )
+
+    def _when_durable(self, entity_id: bytes, take: Callable[[], list[Effect]]) -> None:
+        """Take it from whoever has it, and tell. Refused, it is the service's as before."""
+
+        def settled(refusal: StorageError | None) -> None:
+            if refusal is None:
+                self._parts.connections.tell(take())
+
+        self._parts.book.when_settled(entity_id, settled)
 
     def _count(self) -> None:
         self._parts.counters.associations_removed_count += 1

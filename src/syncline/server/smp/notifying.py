@@ -22,6 +22,7 @@ from syncline.server.smp.faces import Answer
 from syncline.server.smp.parts import Parts
 from syncline.server.smp.queue_commands import check_not_blocked
 from syncline.server.smp.replies import ORDER, RECORDS, Reply, behind_others
+from syncline.server.smp.taking_over import take_over
 from syncline.values.ids import StreamId
 from syncline.values.queue_records import NotifierRecord, QueueRecord
 from syncline.wire.smp import bodies, failures
@@ -88,10 +89,13 @@ class Notifying:
             self._parts.book.change(record, after)
         counters.count_association(former, service)
         counters.notifier_subscribed_count += 1
-        self._parts.connections.add_effects(
-            self._parts.notifications.subscribe(
-                call.number, notifier.notifier_id, service, former=former
-            )
+        take_over(
+            self._parts,
+            self._parts.notifications,
+            call.number,
+            notifier.notifier_id,
+            service,
+            former,
         )
         is_moved = former != service
         waits_for = RECORDS | ORDER if is_moved else behind_others(call.connection)
@@ -112,6 +116,10 @@ class Notifying:
         record = outside.records.queue(queue)
         notifier = None if record is None else record.notifier
         if notifier is None or notifier.notifier_id != notice.notifier_id:
+            return
+        if self._parts.book.is_moving(notifier.notifier_id):
+            again = partial(self.notify, queue, notice)
+            self._parts.book.when_settled(notifier.notifier_id, lambda _: again())
             return
         number = self._parts.notifications.notify(
             notifier.notifier_id, notifier.service_id, notice.notification, outside.steady_ms()

@@ -1,6 +1,8 @@
 """SEND: a message is stored, its sender is told once that is durable, then its reader gets it.
 
 - The stream of a queue is made with its first message: a queue without messages is a record only.
+- A message waits until its queue is durable. If the records refused the queue, or a crash came in
+  between, its stream would belong to nobody and stay for ever.
 - A full queue takes a marker in place of the message that was one too many. The reader gets the
   marker after all messages before it, and knows that its sender was turned away.
 - Old messages of the queue go when a new one comes; markers stay.
@@ -10,7 +12,7 @@
 from dataclasses import replace
 from functools import partial
 
-from syncline.errors import QuotaExceededError, UnknownQueueError
+from syncline.errors import QuotaExceededError, StoreBusyError, UnknownQueueError
 from syncline.server.smp.calls import Call
 from syncline.server.smp.delivering import Delivering
 from syncline.server.smp.notifying import Notice, Notifying
@@ -53,6 +55,8 @@ class Sending:
         if (shortage := outside.shortage()) is not None:
             raise shortage
         queue, now_ms = record.recipient_id, outside.clock_ms()
+        if self._parts.book.is_new(queue):
+            raise StoreBusyError(outside.records.waiting_bytes, limits.waiting_bytes_max)
         self.expire(queue, outside.cautious_ms())
         waits_for = LOG
         # Before the message is staged: if there is no room for this, nothing has happened yet.

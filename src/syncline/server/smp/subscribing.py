@@ -8,7 +8,8 @@ Subscribing meets four cases, by who speaks and what is on record:
     plain         a service         it is nobody's from now on; the service is told
     plain         none              nothing changes
 
-An association is on record for good, and so it is told once that is durable. The reader is
+An association is on record for good, and so it is told once that is durable: to the session that
+asked for it, and to whoever has lost the queue by it. If it is refused nobody has. The reader is
 registered before anybody looks for messages, so that none slips by between the two.
 """
 
@@ -23,6 +24,7 @@ from syncline.server.smp.delivering import Delivering
 from syncline.server.smp.parts import Parts
 from syncline.server.smp.queue_commands import check_not_blocked
 from syncline.server.smp.replies import ORDER, RECORDS, Reply, behind_others
+from syncline.server.smp.taking_over import take_over
 from syncline.values.ids import StreamId
 from syncline.values.queue_records import QueueRecord
 from syncline.wire.smp import failures
@@ -54,14 +56,10 @@ class Subscribing:
         parts.counters.subscribed_count += 1
         if parts.outside.events is not None:
             parts.outside.events.subscribed(queue, call.number, self._first_wanted(queue))
-        parts.connections.add_effects(
-            parts.deliveries.subscribe(call.number, queue, service, former=former)
-        )
-        if is_moved:
-            look_after = partial(self._delivering.look_after, call.number, queue, service)
-            return Reply(Sok(service), RECORDS | ORDER, look_after, then_always=True)
         look = partial(self._delivering.look, queue)
-        return Reply(Sok(service), behind_others(call.connection), look)
+        take_over(parts, parts.deliveries, call.number, queue, service, former, kept=look)
+        waits_for = RECORDS | ORDER if is_moved else behind_others(call.connection)
+        return Reply(Sok(service), waits_for, look)
 
     def get(self, call: Call, record: QueueRecord) -> Reply:
         """The first message, without a subscription and without disturbing that of another."""

@@ -10,13 +10,14 @@ from syncline.storage.records.memory import MemoryRecords
 from syncline.values.digests import digest_of
 from syncline.values.queue_records import QueueMode, QueueRecord, ServiceRole
 from syncline.wire.smp import failures
-from syncline.wire.smp.bodies import QuotaReached
+from syncline.wire.smp.bodies import QuotaReached, sender_id_of
 from syncline.wire.smp.commands import (
     Ack,
     Command,
     Del,
     Get,
     Key,
+    LinkRequest,
     Lset,
     Ndel,
     New,
@@ -25,6 +26,7 @@ from syncline.wire.smp.commands import (
     Nsub,
     Off,
     Ping,
+    QueueRequest,
     Rkey,
     Send,
     Skey,
@@ -490,7 +492,8 @@ async def test_a_full_disk_refuses_what_it_cannot_keep_and_goes_on(in_memory: Ro
     assert reader.events() == [(moved.recipient_id, End())]
     # This tells what is durable, and was not about what was refused.
     assert session.answer_to(subs) == Soks(1, digest_of([wanted.recipient_id]).xor_md5)
-    assert [message for _, message in session.events()] == [End(), Alls()]
+    # And nobody has lost what could not be taken.
+    assert [message for _, message in session.events()] == [Alls()]
     # The message was stored by the log, so its reader has it.
     _, message = await recipient.event()
     assert queue.text(message) == b"kept"
@@ -595,18 +598,225 @@ async def test_the_session_of_a_service_reads_on_what_could_not_be_taken_from_it
     session, plain, sender = smp.connect(service=service), smp.connect(), smp.connect()
     queue = await session.create()
     await sender.post(queue, b"one")
-    await session.event()
+    _, one = await session.event()
+    assert isinstance(one, Msg)
     fill(smp)
     assert (await plain.refusal(Sub(), queue.recipient_id, queue.key)).code == "STORE"
     await turns()
-    ended, again = session.events()
-    assert ended == (queue.recipient_id, End())
-    assert queue.text(again[1]) == b"one"
+    assert session.events() == []
+    assert await session.ask(Ack(one.message_id), queue.recipient_id, queue.key) == Ok()
     # Nor is the other one its reader once it is nobody's.
     await smp.router.operating.delete_service(service.service_id)
     await sender.post(queue, b"two")
     await turns()
     assert plain.events() == []
+
+
+@pytest.mark.parametrize("is_service", [False, True])
+async def test_who_loses_a_queue_hears_of_it_when_that_is_durable(
+    smp: RouterRig, is_service: bool
+) -> None:
+    """Subscribing again while that is on its way to the disk tells nobody earlier."""
+    service, sender = await smp.service(), smp.connect()
+    plain, session = smp.connect(), smp.connect(service=service)
+    reader, taker = (plain, session) if is_service else (session, plain)
+    queue = await reader.create()
+    smp.records_disk.is_held = True
+    for _ in range(2):
+        taker.say(Request(Sub(), queue.recipient_id, queue.key))
+        await turns()
+    sender.say(Request(Send(b"F", b"one"), queue.sender_id))
+    await turns()
+    assert reader.sent == taker.sent == []
+    smp.records_disk.let_go()
+    await turns()
+    assert reader.events() == [(queue.recipient_id, End())]
+    ((_, message),) = taker.events()
+    assert queue.text(message) == b"one"
+
+
+async def test_who_left_before_a_queue_was_its_own_does_not_become_its_reader(
+    smp: RouterRig,
+) -> None:
+    session, plain, sender = smp.connect(service=await smp.service()), smp.connect(), smp.connect()
+    queue = await session.create()
+    smp.records_disk.is_held = True
+    plain.say(Request(Sub(), queue.recipient_id, queue.key))
+    await turns()
+    plain.close("gone")
+    smp.records_disk.let_go()
+    await turns()
+    assert session.events() == [(queue.recipient_id, End())]
+    await sender.post(queue, b"one")
+    await turns()
+    assert session.events() == []
+    assert smp.router.subscribed_queue_count == 0
+    late = smp.connect()
+    await late.ask(Sub(), queue.recipient_id, queue.key)
+    _, message = await late.event()
+    assert queue.text(message) == b"one"
+
+
+async def test_who_loses_a_queue_and_takes_it_back_hears_of_both_in_order(smp: RouterRig) -> None:
+    service = await smp.service()
+    reader, session = smp.connect(), smp.connect(service=service)
+    queue = await reader.create()
+    smp.records_disk.is_held = True
+    for peer in (session, reader):
+        peer.say(Request(Sub(), queue.recipient_id, queue.key))
+        await turns()
+    smp.records_disk.let_go()
+    await turns()
+    assert [answer.message for answer in reader.sent] == [End(), Sok(None)]
+    assert [answer.message for answer in session.sent] == [Sok(service.service_id), End()]
+
+
+async def test_a_service_that_was_lost_meanwhile_is_not_taken_back(smp: RouterRig) -> None:
+    service = await smp.service()
+    reader, first, second = smp.connect(), *(smp.connect(service=service) for _ in range(2))
+    queue = await reader.create()
+    smp.records_disk.is_held = True
+    first.say(Request(Sub(), queue.recipient_id, queue.key))
+    second.say(Request(Subs(0, bytes(16)), service.service_id, service.key))
+    await turns()
+    smp.records_disk.let_go()
+    await turns()
+    assert reader.events() == [(queue.recipient_id, End())]
+    assert [type(answer.message) for answer in first.sent] == [Sok, Ends]
+    assert [type(answer.message) for answer in second.sent] == [Soks, Alls]
+    await reader.post(queue, b"one")
+    _, message = second.events()[-1]
+    assert queue.text(message) == b"one"
+
+
+async def test_who_gets_notifications_loses_them_when_that_is_durable(smp: RouterRig) -> None:
+    service = await smp.service(ServiceRole.NOTIFIER)
+    reader, session, sender = smp.connect(), smp.connect(service=service), smp.connect()
+    queue = await sender.create(has_notifier=True)
+    assert queue.ids.notifier is not None
+    notifier_id = queue.ids.notifier.notifier_id
+    await reader.ask(Nsub(), notifier_id, queue.notifier_key)
+    smp.records_disk.is_held = True
+    session.say(Request(Nsub(), notifier_id, queue.notifier_key))
+    sender.say(Request(Send(b"T", b"one"), queue.sender_id))
+    await turns()
+    assert reader.sent == session.sent == []
+    smp.records_disk.let_go()
+    await turns()
+    assert reader.events() == [(notifier_id, End())]
+    assert [type(answer.message) for answer in session.sent] == [Sok, Nmsg]
+
+
+async def test_who_gets_notifications_goes_on_though_another_was_refused(
+    in_memory: RouterRig,
+) -> None:
+    smp = in_memory
+    service = await smp.service(ServiceRole.NOTIFIER)
+    reader, session, sender = smp.connect(), smp.connect(service=service), smp.connect()
+    queue = await sender.create(has_notifier=True)
+    assert queue.ids.notifier is not None
+    notifier_id = queue.ids.notifier.notifier_id
+    await reader.ask(Nsub(), notifier_id, queue.notifier_key)
+    fill(smp)
+    assert (await session.refusal(Nsub(), notifier_id, queue.notifier_key)).code == "STORE"
+    await sender.post(queue, b"one", b"T")
+    _, message = await reader.event()
+    assert isinstance(message, Nmsg)
+    assert session.events() == []
+
+
+async def test_who_reads_a_queue_goes_on_though_a_service_was_refused_it(
+    in_memory: RouterRig,
+) -> None:
+    smp = in_memory
+    service = await smp.service()
+    reader, session, sender = smp.connect(), smp.connect(service=service), smp.connect()
+    queue = await reader.create()
+    await sender.post(queue, b"one")
+    _, one = await reader.event()
+    assert isinstance(one, Msg)
+    fill(smp)
+    smp.records_disk.is_held = True
+    # The second only meets what the first has staged.
+    requests = [Request(Sub(), queue.recipient_id, queue.key) for _ in range(2)]
+    for request in requests:
+        session.say(request)
+        await turns()
+    await turns()
+    smp.records_disk.let_go()
+    await turns()
+    assert all(isinstance(session.answer_to(request), Err) for request in requests)
+    assert reader.events() == []
+    # The message that it has is its own still, and so is the next.
+    assert await reader.ask(Ack(one.message_id), queue.recipient_id, queue.key) == Ok()
+    await sender.post(queue, b"two")
+    _, two = await reader.event()
+    assert queue.text(two) == b"two"
+    assert session.events() == []
+
+
+async def test_a_message_that_came_while_a_queue_was_not_taken_reaches_its_reader(
+    in_memory: RouterRig,
+) -> None:
+    smp = in_memory
+    service = await smp.service()
+    session, plain, sender = smp.connect(service=service), smp.connect(), smp.connect()
+    queue = await session.create()
+    smp.disk.is_held = smp.records_disk.is_held = True
+    sender.say(Request(Send(b"F", b"one"), queue.sender_id))
+    fill(smp)
+    plain.say(Request(Sub(), queue.recipient_id, queue.key))
+    smp.disk.let_go()
+    await turns()
+    assert session.sent == plain.sent == []
+    smp.records_disk.let_go()
+    _, message = await session.event()
+    assert queue.text(message) == b"one"
+    assert plain.events() == []
+
+
+async def test_a_message_waits_until_its_queue_is_durable(smp: RouterRig) -> None:
+    recipient, sender = smp.connect(), smp.connect()
+    new = new_with_link()
+    smp.records_disk.is_held = True
+    recipient.say(new)
+    sender.say(send := Request(Send(b"F", b"quick"), sender_id_of(new.corr_id)))
+    await turns()
+    assert sender.sent == []
+    # A crash now would leave messages behind that belong to nobody.
+    assert list(smp.store.streams()) == []
+    smp.records_disk.let_go()
+    await turns()
+    assert isinstance(recipient.answer_to(new), Ids)
+    assert sender.answer_to(send) == Ok()
+    assert isinstance((await recipient.event())[1], Msg)
+
+
+async def test_a_message_to_a_queue_that_found_no_room_leaves_nothing_behind(
+    in_memory: RouterRig,
+) -> None:
+    smp = in_memory
+    recipient, sender = smp.connect(), smp.connect()
+    new = new_with_link()
+    fill(smp)
+    recipient.say(new)
+    failure = await sender.refusal(Send(b"F", b"quick"), sender_id_of(new.corr_id))
+    assert failure == failures.AUTH
+    assert isinstance(recipient.answer_to(new), Err)
+    assert list(smp.store.streams()) == []
+
+
+def new_with_link() -> Request:
+    """NEW of a queue whose sender id is known before the answer."""
+    request = Request(b"", key=KEY)
+    link = LinkRequest(None, sender_id_of(request.corr_id), b"fixed", b"user")
+    request.command = New(
+        KEY.public,
+        DH.public,
+        subscribes=True,
+        request=QueueRequest(QueueMode.MESSAGING, link),
+    )
+    return request
 
 
 async def test_a_queue_that_found_no_room_leaves_nothing_behind(in_memory: RouterRig) -> None:
