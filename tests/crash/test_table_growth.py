@@ -6,6 +6,7 @@ import pytest
 
 from syncline.errors import StoreFullError
 from syncline.storage.base import Store, StreamKind, commit
+from syncline.storage.log.upkeep import Upkeep
 from syncline.testing.clock import START_MS
 from syncline.testing.files import SimulatedCrashError, SimulatedFiles
 from syncline.values.ids import StreamId
@@ -18,12 +19,17 @@ STREAMS = [StreamId(stream_id(number)) for number in range(3 * SLOT_COUNT)]
 
 
 def written_and_killed(streams: list[StreamId], *, cursors: bool = False) -> SimulatedFiles:
-    """Many streams are created by a batch that is durable and was never finished."""
+    """Many streams are created by a batch that is durable and was never finished.
+
+    By a router that did not look for room in the table first.
+    """
     files = SimulatedFiles()
     store = open_subject("log", files, seed=1)
     create(store, streams[: SLOT_COUNT // 2])
     commit(store)
-    create(store, streams[SLOT_COUNT // 2 :])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Upkeep, "check_room_in_table", lambda upkeep: None)
+        create(store, streams[SLOT_COUNT // 2 :])
     if cursors:
         for stream in streams:
             store.move_cursor(stream, b"reader", 0)
@@ -85,3 +91,83 @@ def test_without_room_for_a_larger_table_the_folder_says_so_and_can_be_opened_la
     store = open_subject("log", files, seed=4)
     assert sorted(store.streams()) == sorted(STREAMS)
     store.close()
+
+
+@pytest.mark.parametrize("free_bytes", [0, 8_192])
+def test_a_table_that_fills_up_while_it_grows_refuses_streams_if_there_is_no_room(
+    free_bytes: int,
+) -> None:
+    files = SimulatedFiles()
+    store = open_subject("log", files, seed=1)
+    # It has begun to grow, and no job has finished that.
+    created = STREAMS[:SLOT_COUNT]
+    create(store, created)
+    commit(store)
+    assert len(files.list(f"{FOLDER}/table")) == 2
+    used_bytes = sum(len(files.read_all(path)) for path in files.paths(FOLDER))
+    files.capacity_bytes = used_bytes + free_bytes
+    for stream in STREAMS[SLOT_COUNT:]:
+        try:
+            create(store, [stream])
+        except StoreFullError:
+            break
+        created.append(stream)
+    commit(store)
+    for _ in range(2):
+        with pytest.raises(StoreFullError, match="free some space"):
+            create(store, STREAMS[-1:])
+    store.append(created[-1], b"goes on", START_MS)
+    store.delete(created.pop(0))
+    commit(store)
+    assert sorted(store.streams()) == sorted(created)
+    assert [entry.payload for entry in store.read(created[-1], 0, 9, 1 << 20)] == [b"goes on"]
+
+    files.capacity_bytes = None
+    create(store, STREAMS[-1:])
+    commit(store)
+    store.close()
+    store = open_subject("log", files, seed=2)
+    assert sorted(store.streams()) == sorted([*created, STREAMS[-1]])
+    store.close()
+
+
+@pytest.mark.parametrize("has_room", [True, False])
+def test_slots_of_deleted_streams_that_a_power_cut_brings_back_leave_room(has_room: bool) -> None:
+    """Others had taken their slots: the log names more streams than the table has slots."""
+    count = SLOT_COUNT * 7 // 8
+    gone, alive = STREAMS[:count], STREAMS[count : 2 * count]
+    files = SimulatedFiles()
+    store = open_subject("log", files, seed=1)
+    create(store, gone)
+    commit(store)
+    store.close()
+    table = f"{FOLDER}/table/queues.1.tab"
+    store = open_subject("log", files, seed=2)
+    assert sorted(store.streams()) == sorted(gone)
+    commit(store)
+    before = files.read_all(table)
+    for stream in gone:
+        store.delete(stream)
+    commit(store)
+    create(store, alive)
+    commit(store)
+    files = files.kill(Random(3))
+    # Nothing of the table has reached the device since.
+    put_back(files, table, before)
+    if not has_room:
+        used_bytes = sum(len(files.read_all(path)) for path in files.paths(FOLDER))
+        files.capacity_bytes = used_bytes + 2_048
+    store = open_subject("log", files, seed=4)
+    assert sorted(store.streams()) == sorted(alive)
+    assert store.stats().stream_count == len(alive)
+    store.append(alive[0], b"goes on", START_MS)
+    commit(store)
+    assert store.damage() == []
+    store.close()
+
+
+def put_back(files: SimulatedFiles, path: str, content: bytes) -> None:
+    file = files.open(path)
+    file.write(0, [content])
+    file.sync()
+    file.close()

@@ -155,6 +155,9 @@ def _open_parts(
         raise CorruptionError(damage[0].file, damage[0].offset, damage[0].reason)
     if table.applied >= state.checkpoint:
         table.used_count += replay.tails.stream_count_change
+        if table.is_growing:
+            # Meanwhile most deleted slots are not used again: an estimate could let it overflow.
+            table.count_deleted()
     else:
         # Damaged, or that of a new generation and never synced since.
         table.count_slots((stream, tail.is_deleted) for stream, tail in replay.tails.items())

@@ -13,6 +13,7 @@ Invariants:
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Final, Self
 
 from syncline.errors import (
@@ -103,9 +104,13 @@ class LogStore:
         self._committed_record_count = 0
         self._entry_bytes_max = min(limits.entry_bytes_max, opened.segments.segment_bytes // 2)
         self._upkeep = Upkeep(opened, options)
-        if opened.table.load > LOAD_LIMIT:
+        if self._upkeep.is_table_full:
             # The batch that filled it was durable, and the process ended before the table grew.
-            self._upkeep.grow_now()
+            try:
+                self._upkeep.grow_now()
+            except StoreFullError:
+                if opened.table.used_count > LOAD_LIMIT * opened.table.capacity:
+                    raise
         self._stager = Stager(
             opened.segments, opened.replay, self._upkeep.take_spare, opened.now_ms
         )
@@ -402,7 +407,9 @@ class LogStore:
         # Before the table may grow: a new generation begins with counts and position that agree.
         table.write_counts(batch.end)
         if table.load > LOAD_LIMIT:
-            self._upkeep.grow_now()
+            # By what a power cut left in it: no stream was created that it has no slot for.
+            with suppress(StoreFullError):
+                self._upkeep.grow_now()
         residents.finish(batch)
         # Work that is due but must not make a batch wait: a little of it each time.
         if residents.tails:

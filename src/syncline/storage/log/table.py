@@ -7,8 +7,9 @@ Invariants:
   search the same file while the owner writes to it.
 - While the table grows there are two generations. A stream is looked for in the new one first; what
   is found only in the old one is copied over before it is changed. The old file is left as it is,
-  so a crash in between loses nothing: the log since the checkpoint brings either copy up to date,
-  and a copy of which only a part reached the device is made again.
+  but for streams that a replayed log deleted if there is no room for their copies. So a crash in
+  between loses nothing: the log since the checkpoint brings either copy up to date, and a copy of
+  which only a part reached the device is made again.
 - After a power cut some sectors are older than others. A slot placed since the checkpoint may be
   there while one that it was placed behind is not: a *stray*, which no search reaches. The log
   brings its stream back elsewhere. Strays are looked for a little at a time and marked as deleted,
@@ -280,6 +281,21 @@ class Table:
         if end >= max(generation.capacity for generation in self._generations()):
             self._stray_end = self._stray_start
 
+    def delete_in_place(self, stream: bytes, applied: int) -> None:
+        """The log deleted the stream, at the latest at `applied`: say so wherever it has a slot.
+
+        Not by way of a copy in the current generation, for which there may be no room.
+        """
+        grave = encode_slot(stream, 0, 0, 0, applied, 0, 0, SLOT_DELETED)
+        for generation in self._generations():
+            index = self._find_in(generation, stream)
+            if index < 0:
+                continue
+            slot = parse_slot(self._image(generation, index))
+            if slot is None or slot.applied < applied:
+                offset = generation.offset_of(index)
+                generation.map[offset : offset + SLOT_BYTES] = grave
+
     def drop_older(self) -> str:
         """Let go of the older generation once it is copied and that is durable; its path."""
         assert self._older is not None
@@ -396,14 +412,19 @@ class Table:
         return index
 
     def _place(self, stream: bytes) -> int:
-        """The first free slot. Deleted ones are used again only while no older copy can exist."""
+        """The first free slot. Deleted ones are used again only while no older copy can exist.
+
+        That of a buried stray names no stream, so it hides no older copy: it is free at any time.
+        """
         table = self._current.map
         capacity = self._current.capacity
         index = slot_index(stream, capacity, self._slot_key)
         for _ in range(capacity):
             offset = TABLE_HEADER_BYTES + index * SLOT_BYTES
             found = table[offset : offset + SLOT_STATE_OFFSET + 1]
-            is_again = found[-1] == SLOT_DELETED and self._older is None
+            is_again = found[-1] == SLOT_DELETED and (
+                self._older is None or found[:STREAM_ID_BYTES] == NO_STREAM
+            )
             if found == _UNUSED or is_again:
                 if self.may_have_strays:
                     self._bury_strays_behind(index)
@@ -458,14 +479,18 @@ class Table:
         offset = TABLE_HEADER_BYTES + index * SLOT_BYTES
         self._current.map[offset : offset + SLOT_BYTES] = image
 
+    def count_deleted(self) -> None:
+        """The header may be older than the slots: look at the state of each."""
+        data = self._current.map[TABLE_HEADER_BYTES : len(self._current.map)]
+        self.deleted_count = data[SLOT_STATE_OFFSET::SLOT_BYTES].count(SLOT_DELETED)
+
     def count_slots(self, in_log: Iterable[tuple[bytes, bool]]) -> None:
         """The header does not know how many streams there are: look at each slot.
 
         `in_log` are the streams of the replayed log and whether each was deleted there.
         """
         used, deleted = _streams_of(self._current)
-        data = self._current.map[TABLE_HEADER_BYTES : len(self._current.map)]
-        self.deleted_count = data[SLOT_STATE_OFFSET::SLOT_BYTES].count(SLOT_DELETED)
+        self.count_deleted()
         if self._older is not None:
             used |= _streams_of(self._older)[0] - deleted
         for stream, is_deleted in in_log:

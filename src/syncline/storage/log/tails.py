@@ -72,6 +72,8 @@ class Tails:
         self._lowest = 0
         self._left_count = 0
         self.stream_count_change = 0
+        # In all of the log: so many streams may be in the table though they are gone.
+        self.deletion_count = 0
         # Who hears of entries that are missing between two others.
         self.report: Callable[[Damage], None] = lambda damage: None
 
@@ -128,7 +130,9 @@ class Tails:
         """What is no entry of a stream."""
         is_counted = offsets + self._start >= self._counted_to
         self.stream_count_change += int((is_counted & (kinds == RecordKind.CREATE)).sum())
-        self.stream_count_change -= int((is_counted & (kinds == RecordKind.DELETE)).sum())
+        is_deletion = kinds == RecordKind.DELETE
+        self.stream_count_change -= int((is_counted & is_deletion).sum())
+        self.deletion_count += int(is_deletion.sum())
         for index in np.flatnonzero(np.isin(kinds, _WITH_PAYLOAD)).tolist():
             at = int(offsets[index])
             self._payloads[self._start + at] = self._payload(at)
@@ -196,6 +200,7 @@ class Tails:
             self._index = None
             self._head_bytes = self._position_of = memoryview(b"")
             self._payloads.clear()
+            self.deletion_count = 0
         return tail
 
     def items(self) -> Iterator[tuple[bytes, Tail]]:

@@ -76,6 +76,7 @@ class Upkeep:
         self._table = opened.table
         self._runs = opened.runs
         self._chain_before = opened.replay.chain_before
+        self._tails = opened.replay.tails
         self._process = _job_process() if options.has_job_process else None
         # For long ones. They are rare: it ends with each.
         self._merge_process = _job_process(is_kept=False) if options.has_job_process else None
@@ -148,20 +149,24 @@ class Upkeep:
         While a job works on the table, nobody else can make a larger one in its place. If nobody
         does it is made here: once the stream is in the log, it is too late to find no room for it.
         """
-        if not self._is_table_full():
+        if not self.is_table_full:
             return
-        table = self._table
         if isinstance(self._task, PrepareTableJob | SettleTableJob):
-            wanted = table.used_count + self.staged_stream_count + 1
-            raise StoreBusyError(wanted * SLOT_BYTES, table.capacity * SLOT_BYTES)
-        if not table.is_growing:
-            self._grow()
+            wanted = self._table.used_count + self.staged_stream_count + 1
+            raise StoreBusyError(wanted * SLOT_BYTES, self._table.capacity * SLOT_BYTES)
+        self.grow_now()
 
-    def _is_table_full(self) -> bool:
+    @property
+    def is_table_full(self) -> bool:
         """Whether one more stream than are staged leaves the table too full to be searched."""
         table = self._table
-        used = table.used_count + table.deleted_count + self.staged_stream_count
-        return used + 1 > LOAD_LIMIT * table.capacity
+        wanted = table.used_count + self.staged_stream_count + 1
+        if isinstance(self._task, PrepareTableJob) and wanted > LOAD_LIMIT * self._task.capacity:
+            # It was ordered for those that there were, and may be the smaller one.
+            return True
+        # One that the log deleted may have its slot yet, or once more: after a power cut.
+        wanted += table.deleted_count + self._tails.deletion_count
+        return wanted > LOAD_LIMIT * table.capacity
 
     @property
     def seal_end(self) -> int:
@@ -317,9 +322,13 @@ class Upkeep:
             self._is_moved = self._table.move_some(page_count)
 
     def grow_now(self) -> None:
-        """The table is nearly full and no job made a larger one in time."""
+        """The table is nearly full and no job made a larger one in time.
+
+        Raises StoreFullError: then the table is as good as before.
+        """
         table = self._table
-        if table.is_growing:
+        self._delete_replayed()
+        if table.is_growing and self.is_table_full:
             if isinstance(self._task, SettleTableJob):
                 return
             table.move_some(_MOVED_SLOTS_AT_ONCE)
@@ -327,9 +336,18 @@ class Upkeep:
             self._manifest.change(table_generations=[table.generation_number])
             self._dropped_tables.append(table.drop_older())
             self._remove_dropped_tables()
-        if isinstance(self._task, PrepareTableJob):
+        if self.is_table_full and not isinstance(self._task, PrepareTableJob):
+            self._grow()
+
+    def _delete_replayed(self) -> None:
+        """Streams that the replayed log deleted leave the table now, not when their turn comes."""
+        if not self._tails.deletion_count:
             return
-        self._grow()
+        for stream, tail in self._tails.items():
+            if tail.is_deleted:
+                self._table.delete_in_place(stream, tail.applied)
+        self._tails.deletion_count = 0
+        self._table.count_deleted()
 
     def _grow(self) -> None:
         """Begin the next generation of the table. Raises StoreFullError: then nothing changed."""
@@ -364,7 +382,7 @@ class Upkeep:
 
     def _table_task(self) -> PrepareTableJob | SettleTableJob | None:
         table = self._table
-        if self._is_table_full():
+        if self.is_table_full:
             # It grows with the next stream or batch, at once: a job would be in the way.
             return None
         if table.is_growing:
